@@ -1,0 +1,1 @@
+"""Where blocking work runs."""

@@ -1,0 +1,1 @@
+"""Edges to a device, behind one protocol."""

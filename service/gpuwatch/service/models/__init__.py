@@ -1,0 +1,1 @@
+"""The Model protocol and the built-in models."""

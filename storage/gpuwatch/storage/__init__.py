@@ -1,0 +1,1 @@
+"""What we remember: records, knobs, SQLite. Imports nothing else of gpuwatch."""

@@ -1,0 +1,1 @@
+"""Pure: numbers to text, strips and segments."""

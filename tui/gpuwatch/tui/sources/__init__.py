@@ -1,0 +1,1 @@
+"""Where the console's news come from."""

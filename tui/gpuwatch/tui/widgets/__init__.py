@@ -1,0 +1,1 @@
+"""Thin widgets over pure renderables."""
