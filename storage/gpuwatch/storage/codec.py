@@ -1,11 +1,15 @@
-"""Record <-> plain data: one definition serves SQLite rows, JSON and the screen.
+r"""Record <-> plain data: one definition serves SQLite rows, JSON and the screen.
 
-`plain` gives dicts, lists, numbers and texts; `row` flattens a record to SQLite's types (nested data becomes JSON text,
-booleans become 0 and 1); `build` goes back from either and raises `msgspec.ValidationError` where the data does not
-fit. Numbers that JSON cannot say (NaN, infinity) become ``null``.
+`plain` gives dicts, lists, numbers and texts that JSON can say; `row` flattens a record to SQLite's types (nested data
+becomes JSON text, booleans become 0 and 1); `build` and `unrow` go back and raise `msgspec.ValidationError` where the
+data does not fit. Numbers that JSON and SQLite cannot say (NaN, infinity) become ``null``. Text from outside that is
+not Unicode (a process name read with ``surrogateescape``) is kept with its bad bytes spelled out (``\udce9``): it must
+not cost the record that carries it.
 """
 
+import dataclasses
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,12 +19,15 @@ T = TypeVar("T")
 
 def plain(value: object) -> Any:  # noqa: ANN401 - plain data has no narrower type
     """Give dicts, lists, numbers, texts and ``None`` for any record."""
-    return msgspec.to_builtins(value)
+    return _sayable(msgspec.to_builtins(value))
 
 
 def dumps(value: object) -> str:
-    """Give JSON text for any record or plain data."""
-    return msgspec.json.encode(value).decode()
+    """Give JSON text for any record or plain data. Raises `TypeError` for what is neither."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(plain(value)).decode()
 
 
 def loads(text: str | bytes) -> Any:  # noqa: ANN401 - JSON has no narrower type
@@ -35,22 +42,15 @@ def build(kind: type[T], data: Mapping[str, Any]) -> T:
 
 def fields(kind: type) -> tuple[str, ...]:
     """Name a record's columns in order."""
-    return tuple(kind.__dataclass_fields__)
+    known = _FIELDS.get(kind)
+    if known is None:
+        known = _FIELDS[kind] = tuple(field.name for field in dataclasses.fields(kind))
+    return known
 
 
 def row(record: object) -> dict[str, Any]:
     """Flatten a record to what a SQLite column can hold."""
     return {name: _cell(getattr(record, name)) for name in fields(type(record))}
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, bool):
-        return int(value)
-    if value is None or isinstance(value, int | float | bytes):
-        return value
-    if isinstance(value, str):
-        return str(value)  # an enum's text, too
-    return dumps(value)
 
 
 def unrow(kind: type[T], data: Mapping[str, Any]) -> T:
@@ -62,6 +62,37 @@ def unrow(kind: type[T], data: Mapping[str, Any]) -> T:
     )
 
 
+def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if value is None or isinstance(value, int | bytes):
+        return value
+    if isinstance(value, str):
+        return _text(value)
+    return dumps(value)
+
+
+def _text(value: str) -> str:
+    """Give a plain ``str`` (also of an enum) that UTF-8 can say."""
+    text = str(value)
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def _sayable(value: Any) -> Any:  # noqa: ANN401 - plain data has no narrower type
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, dict):
+        return {_sayable(key): _sayable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_sayable(inner) for inner in value]
+    return value
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {}
 _NESTED: dict[type, frozenset[str]] = {}
 
 
@@ -71,12 +102,14 @@ def _nested(kind: type) -> frozenset[str]:
     if known is None:
         found = msgspec.inspect.type_info(kind)
         assert isinstance(found, msgspec.inspect.DataclassType)  # noqa: S101 - callers pass records only
-        known = frozenset(f.name for f in found.fields if _holds_json(f.type))
-        _NESTED[kind] = known
+        known = _NESTED[kind] = frozenset(f.name for f in found.fields if _holds_json(f.type))
     return known
 
 
 def _holds_json(kind: msgspec.inspect.Type) -> bool:
     if isinstance(kind, msgspec.inspect.UnionType):
         return any(_holds_json(t) for t in kind.types)
-    return isinstance(kind, msgspec.inspect.DictType | msgspec.inspect.CollectionType)
+    return isinstance(
+        kind,
+        msgspec.inspect.DictType | msgspec.inspect.CollectionType | msgspec.inspect.TupleType,
+    )
