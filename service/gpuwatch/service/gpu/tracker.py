@@ -24,7 +24,7 @@ storage that could be charged.
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -153,7 +153,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
             if traits.moves:
                 self.adopt(out)
             return out
-        before = {id(s): s.nbytes() for s in _storages((args, kwargs))} if traits.mutates else None
+        before = {id(s): s.nbytes() for s in _storages(args, kwargs)} if traits.mutates else None
         out = func(*args, **kwargs)
         for storage in _storages(out):
             size_bytes = storage.nbytes()
@@ -163,7 +163,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
             elif before is not None:
                 fresh = before.get(id(storage)) != size_bytes
             else:
-                fresh = size_bytes > 0 and (traits.moves or not any(storage is s for s in _storages((args, kwargs))))
+                fresh = size_bytes > 0 and (traits.moves or not any(storage is s for s in _storages(args, kwargs)))
             if fresh:
                 self.book.charge(storage, self)
         return out
@@ -194,14 +194,15 @@ class Moves(TorchFunctionMode):
         return out
 
 
-def _storages(value: object) -> Iterator[torch.UntypedStorage]:
-    """Walk the storages of all tensors in ``value`` that can hold memory."""
-    if isinstance(value, torch.Tensor):
-        if value.layout is torch.strided and not value.is_meta:
-            yield value.untyped_storage()
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _storages(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _storages(item)
+def _storages(*values: object) -> list[torch.UntypedStorage]:
+    """List the storages of all tensors in ``values`` (also in lists, tuples and dicts) that can hold memory."""
+    found: list[torch.UntypedStorage] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.layout is torch.strided and not value.is_meta:
+                found.append(value.untyped_storage())
+        elif isinstance(value, list | tuple):
+            found += _storages(*value)
+        elif isinstance(value, dict) and value:
+            found += _storages(*value.values())
+    return found
