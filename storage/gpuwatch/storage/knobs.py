@@ -5,6 +5,7 @@ one or raises `KnobsInvalid` with every bad key, so a change is all or nothing. 
 ``s``, ``ms``, ``ratio``, ``count``, ``choice``).
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,11 +14,12 @@ from typing import Final
 
 from gpuwatch.storage.errors import BadValue, KnobsInvalid
 from gpuwatch.storage.records import KnobValue
-from gpuwatch.storage.units import parse_duration, parse_size
+from gpuwatch.storage.units import parse_duration, parse_size, say_size
 
 GIB: Final = 1 << 30
 MIB: Final = 1 << 20
 DEFAULT_LANE: Final = "default"
+_LANE_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class KnobSpec:
         """What the knob takes, in words."""
         if self.choices:
             return " or ".join(self.choices)
+        if self.unit == "bytes":
+            return f"{say_size(int(_bound(self.low)))} to {say_size(int(_bound(self.high)))}"
         return f"{self.low:g} to {self.high:g}" + ("" if self.unit in {"count", "ratio"} else f" {self.unit}")
 
     def check(self, value: object) -> KnobValue:
@@ -46,14 +50,15 @@ class KnobSpec:
             if value not in self.choices:
                 raise BadValue(f"{value!r} is not {self.range_text}")
             return str(value)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise BadValue(f"{value!r} is not a number; it takes {self.range_text}")
+        if isinstance(value, float) and not isfinite(value):
+            raise BadValue(f"{value!r} is no finite number; it takes {self.range_text}")
         if isinstance(self.default, int) and value != int(value):
             raise BadValue(f"{value!r} is not a whole number; it takes {self.range_text}")
-        number = int(value) if isinstance(self.default, int) else float(value)
-        if not (_bound(self.low) <= number <= _bound(self.high)):
+        if not (_bound(self.low) <= value <= _bound(self.high)):
             raise BadValue(f"{value!r} is out of range; it takes {self.range_text}")
-        return number
+        return int(value) if isinstance(self.default, int) else float(value)
 
     def read(self, text: str) -> KnobValue:
         """Give the value that a person typed: sizes and durations with their units. Raises `BadValue`."""
@@ -64,9 +69,12 @@ class KnobSpec:
         if self.unit == "s":
             return self.check(parse_duration(text))
         try:
-            return self.check(float(text))
+            number = float(text)
         except ValueError:
+            if self.unit == "ms":
+                return self.check(parse_duration(text) * 1000)
             raise BadValue(f"{text!r} is not a number; it takes {self.range_text}") from None
+        return self.check(number)
 
 
 def _bound(value: float | None) -> float:
@@ -157,8 +165,14 @@ class Knobs:
 
     @classmethod
     def defaults(cls, lanes: Iterable[str] = ()) -> "Knobs":
-        """Give the table's defaults for the lanes named and ``default``, which always exists."""
+        """Give the table's defaults for the lanes named and ``default``, which always exists.
+
+        Raises `BadValue` for a lane whose name could not stand in a knob's key.
+        """
         names = tuple(dict.fromkeys((*lanes, DEFAULT_LANE)))
+        for name in names:
+            if not _LANE_NAME.fullmatch(name):
+                raise BadValue(f"{name!r} is no name for a lane; use letters, digits, - and _, at most 64")
         return cls(names, {key: spec.default for key, spec in keys_of(names)})
 
     def turned(self, changes: Mapping[str, object]) -> "Knobs":
@@ -174,7 +188,8 @@ class Knobs:
                 values[key] = spec.check(value)
             except BadValue as bad:
                 problems[key] = str(bad)
-        problems.update(_together(values) if not problems else {})
+        if not problems.keys() & _TOGETHER:  # between two values that stand: each alone is what it should be
+            problems.update(_together(values, changes))
         if problems:
             raise KnobsInvalid(problems)
         return Knobs(self.lanes, values)
@@ -251,10 +266,13 @@ def keys_of(lanes: Iterable[str]) -> Iterator[tuple[str, KnobSpec]]:
             yield spec.key, spec
 
 
-def _together(values: Mapping[str, KnobValue]) -> dict[str, str]:
-    """Rules between knobs."""
+_TOGETHER: Final = frozenset({"watermark.low", "watermark.high"})
+
+
+def _together(values: Mapping[str, KnobValue], changes: Iterable[str]) -> dict[str, str]:
+    """Rules between knobs, those named in `_TOGETHER`; what breaks one is said of the keys that were turned."""
     low, high = values["watermark.low"], values["watermark.high"]
     if isinstance(low, int | float) and isinstance(high, int | float) and low >= high:
         what = f"watermark.low ({low:g}) must be below watermark.high ({high:g})"
-        return {"watermark.low": what}
+        return dict.fromkeys(_TOGETHER.intersection(changes), what)
     return {}

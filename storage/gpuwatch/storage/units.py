@@ -1,4 +1,7 @@
-"""Text that a person types, as numbers: sizes in bytes and durations in seconds. 1024-based, whatever is written."""
+"""Text that a person types, as numbers: sizes in bytes and durations in seconds. 1024-based, whatever is written.
+
+`say_size` goes back exactly, for messages and files; the screen rounds in its own way.
+"""
 
 import re
 
@@ -21,6 +24,16 @@ def parse_size(text: str) -> int:
 
 def _whole(number: str, prefix: str) -> int:
     return int(number) * int(1024 ** _POWERS[prefix.lower()])
+
+
+def say_size(size_bytes: int) -> str:
+    """Give the shortest text that `parse_size` reads as exactly ``size_bytes``: ``64MiB``, ``1PiB``, ``1000``."""
+    power = 0
+    while size_bytes and power < len(_POWERS) - 1 and size_bytes % 1024 == 0:
+        size_bytes //= 1024
+        power += 1
+    prefix = next(prefix for prefix, known in _POWERS.items() if known == power)
+    return f"{size_bytes}{prefix.upper()}iB" if power else str(size_bytes)
 
 
 def parse_duration(text: str) -> float:
