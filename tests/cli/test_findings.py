@@ -18,7 +18,7 @@ HEALTHY = Facts(
     sqlite=(3, 40, 1),
     now=1.8e9,
     last_written_at=1.8e9 - 5,
-    detector_weights_missing=(),
+    detector_weights=True,
 )
 
 
@@ -59,7 +59,7 @@ def test_a_box_with_neither_torch_nor_driver_has_no_problem() -> None:
         (replace(HEALTHY, sqlite=(3, 31, 1)), "sqlite", Level.PROBLEM, "STRICT"),
         (replace(HEALTHY, now=1000.0), "clock", Level.PROBLEM, "before 2025"),
         (replace(HEALTHY, last_written_at=1.8e9 + 3600), "clock", Level.WARNING, "3600 s in the future"),
-        (replace(HEALTHY, detector_weights_missing=("pnet.pt",)), "weights", Level.NOTE, "pnet.pt"),
+        (replace(HEALTHY, detector_weights=False), "weights", Level.NOTE, "no weights"),
         (replace(HEALTHY, environment={"WEB_CONCURRENCY": "4"}), "workers", Level.WARNING, "4 processes"),
         (replace(HEALTHY, environment={"UVICORN_WORKERS": "2"}), "workers", Level.WARNING, "2 processes"),
     ],
@@ -103,7 +103,7 @@ def test_both_names_of_the_allocator_setting_are_a_warning() -> None:
 def test_every_finding_that_is_not_ok_says_what_to_do() -> None:
     ill = replace(
         BARE, python=(3, 9, 0), torch_error="broken", environment={"WEB_CONCURRENCY": "8"}, data_dir_error="denied",
-        sqlite=(3, 8, 0), now=0.0, detector_weights_missing=("pnet.pt",),
+        sqlite=(3, 8, 0), now=0.0, detector_weights=False,
     )  # fmt: skip
     assert all(f.remedy for f in findings(ill) if f.level is not Level.OK)
     assert worst(findings(ill)) is Level.PROBLEM

@@ -66,7 +66,7 @@ class Facts:
     sqlite: tuple[int, int, int] = (0, 0, 0)
     now: float = 0.0
     last_written_at: float | None = None
-    detector_weights_missing: tuple[str, ...] | None = None
+    detector_weights: bool | None = None
 
 
 def findings(facts: Facts) -> tuple[Finding, ...]:
@@ -282,16 +282,14 @@ def _clock(facts: Facts) -> Iterator[Finding]:
 
 
 def _weights(facts: Facts) -> Iterator[Finding]:
-    if facts.detector_weights_missing is None:
-        return
-    if facts.detector_weights_missing:
+    if facts.detector_weights is False:
         yield Finding(
             "weights",
             Level.NOTE,
-            "builtin:detector has no weights here: " + ", ".join(facts.detector_weights_missing),
-            "from a checkout: make install (it installs weights.txt)",
+            "builtin:detector has no weights here, so neither it nor the demo can run",
+            "from a checkout: make install; else: pip install --no-deps facenet-pytorch==2.6.0",
         )
-    else:
+    elif facts.detector_weights:
         yield Finding("weights", Level.OK, "the weights of builtin:detector are here")
 
 

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 PORTRAIT: Final = Path("mpl-data") / "sample_data" / "grace_hopper.jpg"
 
+NO_PILLOW: Final = (
+    "the demo's photographs are made with Pillow, which is not installed: "
+    "pip install 'gpuwatch-dashboard[demo]' brings it"
+)
+
 
 class PhotosMissing(Exception):
     """The demo's photographs cannot be made here; the message says what to install."""
@@ -69,15 +74,19 @@ def portrait_path(package: str = "matplotlib") -> Path:
     return path
 
 
+def check() -> None:
+    """Raise `PhotosMissing` where the pictures could not be made, without making them."""
+    portrait_path()
+    if importlib.util.find_spec("PIL") is None:
+        raise PhotosMissing(NO_PILLOW)
+
+
 def demo_bodies(shots: tuple[Shot, ...] = SHOTS, *, portrait: Path | None = None) -> list[Body]:
     """Make the pictures. Raises `PhotosMissing` without Pillow or without the portrait."""
     try:
         from PIL import Image  # noqa: PLC0415 - the demo extra's
     except ImportError:
-        raise PhotosMissing(
-            "the demo's photographs are made with Pillow, which is not installed: "
-            "pip install 'gpuwatch-dashboard[demo]' brings it"
-        ) from None
+        raise PhotosMissing(NO_PILLOW) from None
     with Image.open(portrait or portrait_path()) as opened:
         original = opened.convert("RGB")
     return [
