@@ -1,0 +1,96 @@
+"""The heartbeat: a thread that reads the cards and hands the readings to the event loop.
+
+Rules: the calls into a driver may block; only this thread waits for them, and a reading that does not come makes the
+card stale. A card that is lost is tried again at every beat. The way from here to the loop is timed: it is the loop's
+lag, in milliseconds.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from gpuwatch.service.gpu.base import Device, DeviceLost
+from gpuwatch.storage.records import Reading
+
+_JOIN_S: Final = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Receiver(Protocol):
+    """Who takes the readings, on the event loop's thread."""
+
+    def reading(self, reading: Reading, loop_lag_ms: float) -> None:
+        """Take a reading; ``loop_lag_ms`` is how late the loop took it."""
+
+    def lost(self, gpu: int, why: str) -> None:
+        """Take in that a card is gone."""
+
+
+class Sampler:
+    """Reads ``devices`` every ``interval_s()`` seconds."""
+
+    def __init__(
+        self,
+        devices: Mapping[int, Device],
+        receiver: Receiver,
+        *,
+        interval_s: Callable[[], float],
+        clock: Callable[[], float],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._devices = devices
+        self._receiver = receiver
+        self._interval_s = interval_s
+        self._clock = clock
+        self._loop = loop
+        self._stop = threading.Event()
+        self._troubles: dict[int, str] = {}
+        self._thread = threading.Thread(target=self._beat, name="gpuwatch-sampler", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more; a call that hangs in the driver is left behind."""
+        self._stop.set()
+        self._thread.join(_JOIN_S)
+
+    def _beat(self) -> None:
+        due_s = self._clock()
+        while not self._stop.is_set():
+            for gpu, device in self._devices.items():
+                self._read(gpu, device)
+            # Beats keep their rhythm; what a long read ate is skipped, not caught up.
+            due_s = max(due_s + self._interval_s(), self._clock())
+            self._stop.wait(due_s - self._clock())
+
+    def _read(self, gpu: int, device: Device) -> None:
+        try:
+            reading = device.read()
+        except DeviceLost as lost:
+            self._trouble(gpu, str(lost))
+            self._post(self._receiver.lost, gpu, str(lost))
+        except Exception as error:  # noqa: BLE001 - a driver may raise anything: the reading is missing, no more
+            self._trouble(gpu, f"{type(error).__name__}: {error}")
+        else:
+            self._troubles.pop(gpu, None)
+            read_s = self._clock()
+            self._post(self._take, reading, read_s)
+
+    def _take(self, reading: Reading, read_s: float) -> None:
+        self._receiver.reading(reading, (self._clock() - read_s) * 1000)
+
+    def _trouble(self, gpu: int, what: str) -> None:
+        """Log a change of trouble once, not at every beat."""
+        if self._troubles.get(gpu) != what:
+            self._troubles[gpu] = what
+            _log.warning("GPU%d cannot be read: %s", gpu, what)
+
+    def _post(self, what: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(what, *arguments)
+        except RuntimeError:
+            self._stop.set()  # the loop is closed: the service has ended
