@@ -99,17 +99,16 @@ class StorageBook:
         handle = self._allocate(size_bytes) if size_bytes else None
         with self.lock:
             key = id(storage)
+            # What stood here is the storage's own entry, or that of one that ended and whose id is used again.
             before = self._held.pop(key, None)
+            if handle is not None:
+                held = _Held(storage, self._ended.append)
+                held.key, held.size_bytes, held.handle, held.owner = key, size_bytes, handle, owner
+                self._held[key] = held
+                owner.live_bytes += rounded(size_bytes)
+                owner.peak_bytes = max(owner.peak_bytes, owner.live_bytes)
             if before is not None:
-                # Its own entry, or the entry of a storage that ended and whose place in memory is used again.
                 self._return(before)
-            if handle is None:
-                return
-            held = _Held(storage, self._ended.append)
-            held.key, held.size_bytes, held.handle, held.owner = key, size_bytes, handle, owner
-            self._held[key] = held
-            owner.live_bytes += rounded(size_bytes)
-            owner.peak_bytes = max(owner.peak_bytes, owner.live_bytes)
 
 
 class _Traits:
