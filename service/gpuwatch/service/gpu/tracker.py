@@ -76,9 +76,8 @@ class StorageBook:
         """Give back what storages that have ended held. The caller holds ``lock``."""
         while self._ended:
             held = self._ended.popleft()
-            if self._held.get(held.key) is held:
-                del self._held[held.key]
-                self._return(held)
+            del self._held[held.key]
+            self._return(held)
 
     def _return(self, held: _Held) -> None:
         held.owner.live_bytes -= rounded(held.size_bytes)
@@ -98,8 +97,8 @@ class StorageBook:
         size_bytes = storage.nbytes()
         handle = self._allocate(size_bytes) if size_bytes else None
         with self.lock:
+            self.settle()  # an entry under this id is now the storage's own, not that of one that had the id before it
             key = id(storage)
-            # What stood here is the storage's own entry, or that of one that ended and whose id is used again.
             before = self._held.pop(key, None)
             if handle is not None:
                 held = _Held(storage, self._ended.append)
