@@ -129,8 +129,8 @@ _traits: dict[_Operator, _Traits] = {}
 class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's hook for subclasses is untyped
     """Charges every storage that the thread inside ``with`` creates to ``book``; without one, it only counts.
 
-    ``live_bytes`` is what is alive of it, each storage rounded up to 512 bytes, ``peak_bytes`` its largest value. Both
-    may be read at any time, also after the run.
+    ``live_bytes`` is what is alive of it as of the last `StorageBook.settle`, each storage rounded up to 512 bytes;
+    ``peak_bytes`` is its largest value. Both may be read at any time, also after the run.
     """
 
     def __init__(self, book: StorageBook | None = None) -> None:
