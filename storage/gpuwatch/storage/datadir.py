@@ -176,9 +176,14 @@ _CLOCK_SLACK_S: Final = 2.0  # the kernel tells the boot time in whole seconds, 
 
 
 def alive(info: ServiceInfo) -> bool:
-    """Tell whether the announcing process still lives: a process that began after the service did only has its pid."""
+    """Tell whether the announcing process still lives.
+
+    A process that began after the service did only has its pid; one that is dead but not yet collected lives no more.
+    """
     try:
-        return bool(psutil.Process(info.pid).create_time() <= info.started_at + _CLOCK_SLACK_S)
+        process = psutil.Process(info.pid)
+        since = process.create_time() <= info.started_at + _CLOCK_SLACK_S
+        return bool(since and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.AccessDenied:
         return True
     except (psutil.Error, ValueError, OverflowError):

@@ -85,7 +85,7 @@ _MIGRATIONS: Final = Migrations("gpuwatch")
 def m001_first_tables(db: Database) -> None:
     """Make the tables of CONTRACT.md section 5, without rollups."""
     for statement in _FIRST_TABLES.split(";"):
-        db.conn.execute(statement)
+        db.conn.execute(statement.strip())
 
 
 _KNOWN: Final = frozenset({m001_first_tables.__name__})
