@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from urllib.parse import urlsplit
 
 import typer
 
@@ -100,12 +101,11 @@ class Admin:
             headers["Authorization"] = f"Bearer {token}"
         self._url = url.rstrip("/")
         self._has_token = token is not None
-        try:
-            self._client = httpx.Client(
-                base_url=self._url, headers=headers, timeout=TIMEOUT_S, trust_env=False, transport=transport
-            )
-        except (httpx.InvalidURL, ValueError) as bad:
-            raise WrongUsage(f"{url!r} is no address: {bad}") from None
+        if not _is_address(self._url):
+            raise WrongUsage(f"{url!r} is no address; write it like http://127.0.0.1:8001")
+        self._client = httpx.Client(
+            base_url=self._url, headers=headers, timeout=TIMEOUT_S, trust_env=False, transport=transport
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -130,7 +130,7 @@ class Admin:
             response = self._client.request(method, f"/admin{path}", json=body)
         except httpx.TransportError as error:
             raise NotReachable(f"no service answers at {self._url} ({error or type(error).__name__})") from None
-        except (httpx.InvalidURL, httpx.DecodingError) as error:
+        except httpx.DecodingError as error:
             raise CommandFailed(f"{self._url}: {error}") from None
         if not response.is_success:
             raise CommandFailed(self._refusal(response))
@@ -154,3 +154,8 @@ class Admin:
             return "nothing was changed\n" + "\n".join(f"  {key}: {what}" for key, what in bad.items())
         said = problem.get("detail") or problem.get("title")
         return str(said) if said else f"{self._url} answers {response.status_code}"
+
+
+def _is_address(url: str) -> bool:
+    parts = urlsplit(url) if url.count("[") == url.count("]") else None  # urlsplit raises on half a bracket
+    return parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname)

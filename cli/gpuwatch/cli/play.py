@@ -1,8 +1,10 @@
 """What the demo plays: card, limits, traffic and neighbour. Pure; sizes are bytes, times seconds.
 
-Theory: a detector's live peak grows by about 60 MiB a megapixel, so on a card of several GiB photographs are never the
-limit. The simulated card is therefore small (`CARD_BYTES`), and the neighbour's part, the rate and the mix are chosen
-so that slots, bytes and the watermark each are the limit now and then.
+Theory: a detector's live peak grows by about 50 MiB a megapixel, so on a card of several GiB photographs are never the
+limit. The simulated card is therefore small (`CARD_BYTES`), and the neighbour wants most of it. It gets what torch's
+cache has not taken: pressure then stands at (total - unused cache), above the high mark of 85 % unless more than 15 %
+of the card is unused cache. A fast machine runs few at once, has a small cache and crosses the mark; on a slow one the
+requests queue up, more run at once, and bytes or slots are the limit: each machine shows something at each visit.
 """
 
 import json
@@ -15,9 +17,9 @@ from gpuwatch.storage.records import KnobValue
 from gpuwatch.storage.units import parse_size
 
 MIB: Final = 1 << 20
-CARD_BYTES: Final = 768 * MIB
-NEIGHBOUR_SHARE: Final = 0.25
-RATE_PER_S: Final = 2.5
+CARD_BYTES: Final = 640 * MIB
+NEIGHBOUR_SHARE: Final = 0.8
+RATE_PER_S: Final = 3.0
 KNOBS: Final[Mapping[str, KnobValue]] = {
     "lanes.image.concurrency": 6,
     "lanes.image.queue_limit": 16,
@@ -32,7 +34,7 @@ class Neighbour:
     """Another process on the simulated card: scripted, and named so everywhere."""
 
     size_bytes: int
-    first_s: float = 6.0
+    first_s: float = 4.0
     every_s: float = 10.0
     for_s: float = 4.0
 

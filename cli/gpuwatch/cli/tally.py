@@ -82,7 +82,7 @@ def summary_lines(
     )
     return [
         "",
-        f"SUMMARY  {safe(card)}{mark}",
+        f"SUMMARY  {safe(card)}{'' if 'SIMULATED' in card else mark}",
         *_outcomes(counted),
         "",
         *pairs(
