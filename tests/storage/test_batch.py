@@ -83,6 +83,13 @@ def test_a_row_that_does_not_fit_is_named_and_costs_no_other(connection: sqlite3
     assert len(rows(connection, type(sample(1.0)))) == 1
 
 
+def test_rows_without_a_key_are_not_written_twice_when_one_beside_them_does_not_fit(
+    connection: sqlite3.Connection,
+) -> None:
+    assert list(batch.write(connection, [sample(1.0), sample(float("nan")), sample(2.0)])) == [1]
+    assert rows(connection, type(sample(1.0))) == [sample(1.0), sample(2.0)]
+
+
 @pytest.mark.parametrize("at", ["BEGIN", "INSERT", "RELEASE", "DELETE", "COMMIT"])
 def test_a_batch_is_all_or_nothing_wherever_it_fails(tmp_path: Path, at: str) -> None:
     def fail(sql: str) -> None:

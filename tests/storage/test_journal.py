@@ -1,5 +1,5 @@
 import json
-import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -120,19 +120,25 @@ def test_where_nothing_can_be_written_the_change_must_not_take_effect(tmp_path: 
         Journal(tmp_path).replay()
 
 
+FULL = """
+import resource, sys
+from gpuwatch.storage.errors import JournalUnwritable
+from gpuwatch.storage.journal import Journal
+from gpuwatch.storage.records import KnobChange
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    Journal(sys.argv[1]).append(KnobChange(version=9, at=1.0, actor="me", changes={}))
+except JournalUnwritable:
+    sys.exit(7)
+"""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="file size limits are POSIX")
 def test_a_full_disk_leaves_the_journal_as_it_was(path: Path, whole: bytes) -> None:
-    import resource  # noqa: PLC0415 - POSIX only
-
-    pid = os.fork()
-    if pid == 0:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 10, resource.RLIM_INFINITY))
-        try:
-            Journal(path).append(change(9))
-        except JournalUnwritable:
-            os._exit(7)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    code = subprocess.run(  # noqa: S603 - our own interpreter and text
+        [sys.executable, "-c", FULL, str(path), str(len(whole) + 10)], check=False
+    ).returncode
+    assert code == 7
     assert path.read_bytes() == whole
     Journal(path).append(change(4))
     assert Journal(path).replay() == (*CHANGES, change(4))

@@ -153,6 +153,13 @@ def test_a_bucket_spreads_every_figure_and_says_none_for_what_nobody_knew(path: 
     assert codec.build(SampleBucket, codec.plain(bucket)) == bucket
 
 
+def test_a_sample_just_before_the_end_falls_in_the_last_bucket_however_the_division_rounds(path: Path) -> None:
+    since, until, at = 2.4, 6.699999999999999, 6.699999999999998
+    assert int((at - since) / ((until - since) / 8)) == 8, "the case that this test is about"
+    (bucket,) = holding(path, sample(at)).samples(since, until, points=8)
+    assert bucket.at < at
+
+
 def test_a_gap_stays_a_gap(path: Path) -> None:
     reader = holding(path, sample(0.5), sample(9.5))
     assert [bucket.at for bucket in reader.samples(0.0, 10.0, points=10)] == [0.0, 9.0]

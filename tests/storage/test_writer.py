@@ -12,6 +12,7 @@ from gpuwatch.storage.records import KnobChange, Run, Trigger
 from gpuwatch.storage.schema import LastIds
 from gpuwatch.storage.writer import Writer
 
+NEVER_S = 3600.0
 LONG_S = 30.0  # a bound for what must happen, not a measure of how fast
 
 
@@ -50,7 +51,7 @@ def test_the_next_start_goes_on_from_the_highest_ids(path: Path) -> None:
 
 
 def test_a_row_put_soon_is_committed_when_its_future_is_done(path: Path) -> None:
-    writer = Writer(path, linger_s=LONG_S)
+    writer = Writer(path, linger_s=NEVER_S)
     writer.start()
     writer.put_soon(snapshot(1)).result(LONG_S)
     assert Reader(path).snapshot(1) == snapshot(1)
@@ -76,7 +77,7 @@ def test_whoever_gives_up_waiting_does_not_take_the_row_back(path: Path) -> None
 
 def test_a_full_batch_is_written_without_waiting_for_more(path: Path) -> None:
     faults = Faults()
-    writer = Writer(path, connect=faults, batch_rows=10, linger_s=LONG_S)
+    writer = Writer(path, connect=faults, batch_rows=10, linger_s=NEVER_S)
     writer.start()
     for seq in range(1, 11):
         writer.put(request(seq))

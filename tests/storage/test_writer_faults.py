@@ -89,6 +89,26 @@ def test_kept_rows_are_never_dropped_and_loose_rows_are_bounded(path: Path) -> N
     assert sum(bucket.samples for bucket in Reader(path).samples(0.0, 301.0, points=1)) == 100
 
 
+def test_loose_rows_on_their_way_to_the_disk_count_towards_the_bound(path: Path) -> None:
+    hangs, released = threading.Event(), threading.Event()
+
+    def hang(sql: str) -> None:
+        if sql == "COMMIT":
+            hangs.set()
+            released.wait(LONG_S)
+
+    writer = Writer(path, connect=Faults(hang), queue_rows=10, batch_rows=10)
+    writer.start()
+    for number in range(10):
+        writer.put(sample(float(number)))
+    assert hangs.wait(LONG_S)
+    for number in range(10, 15):
+        writer.put(sample(float(number)))
+    assert (writer.statistics().queued, writer.statistics().dropped) == (10, 5)
+    released.set()
+    assert writer.close(LONG_S)
+
+
 def test_closing_drops_and_counts_what_a_broken_database_leaves(path: Path) -> None:
     writer = Writer(path, connect=Faults(failing(sqlite3.SQLITE_FULL)))
     writer.start()
