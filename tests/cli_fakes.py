@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +22,11 @@ from gpuwatch.storage.records import (
     Breaker,
     Cause,
     KnobChange,
+    OomSnapshot,
+    Outcome,
     Pressure,
     ProcessUse,
+    RequestRecord,
     Source,
     Trigger,
 )
@@ -76,6 +79,43 @@ STATE = State(
         id=2, at=NOW - 30, gpu=0, trigger=Trigger.WATERMARK, cause=Cause.OTHER_PROCESS, headline="whisper took 272M"
     ),
     telemetry=TelemetryState(written=900, dropped=0),
+)  # fmt: skip
+
+PAYLOAD: Mapping[str, Any] = {
+    "reading": {
+        "source": "sim", "reclaimable_bytes": 80 * MIB, "context_bytes": 40 * MIB, "promised_bytes": 133 * MIB,
+        "capacity_bytes": 20 * MIB,
+    },
+    "processes": [
+        {"pid": 1, "name": "python", "used_bytes": 200 * MIB, "own": True, "change_60s_bytes": None},
+        {"pid": 2, "name": "neighbour (scripted)", "used_bytes": 440 * MIB, "own": False,
+         "change_60s_bytes": 440 * MIB},
+    ],
+    "in_flight": [
+        {"id": 7, "request_id": "r-7", "lane": "image", "model": "detector", "price_bytes": 133 * MIB,
+         "started_at": NOW - 0.4, "orphan": False},
+    ],
+    "waiting": [
+        {"lane": "image", "waiting": 3, "head_price_bytes": 61 * MIB, "oldest_wait_ms": 1200.0, "blocked_by": "bytes"},
+    ],
+    "victim": {"id": 7, "dims": {"height": 1800, "width": 1536}},
+    "knobs": {"watermark.high": 0.85, "lanes.image.concurrency": 6},
+    "history": [
+        {"at": NOW - 50 + i, "used_bytes": 200 * MIB + i * 8 * MIB, "promised_bytes": 0, "foreign_bytes": None}
+        for i in range(50)
+    ],
+    "error": {"type": "OutOfMemoryError", "requested_bytes": 38 * MIB, "free_bytes": 26 * MIB},
+}  # fmt: skip
+SNAPSHOT = OomSnapshot(
+    id=3, at=NOW, run_id=1, gpu=0, trigger=Trigger.OUT_OF_MEMORY, cause=Cause.OTHER_PROCESS,
+    headline="neighbour (scripted) +440M in the 60 s before", confidence=0.9, request_id="r-7",
+    requested_bytes=38 * MIB, used_bytes=614 * MIB, total_bytes=640 * MIB, reserved_bytes=134 * MIB,
+    allocated_bytes=54 * MIB, foreign_bytes=440 * MIB, foreign_change_bytes=440 * MIB, knobs_version=2, payload=PAYLOAD,
+)  # fmt: skip
+RECORD = RequestRecord(
+    seq=1, request_id="r-1", at=NOW, run_id=1, lane="image", model="detector", outcome=Outcome.QUEUE_TIMEOUT,
+    status=503, queue_ms=8000.0, total_ms=8001.0, price_bytes=61 * MIB, blocked_by=BlockedBy.BYTES,
+    dims={"height": 1200, "width": 1024},
 )  # fmt: skip
 
 

@@ -62,9 +62,9 @@ def test_a_connection_that_fails_is_not_reachable() -> None:
         there.get("/state")
 
 
-@pytest.mark.parametrize("url", ["localhost:8001", "127.0.0.1:8001", "ftp://box", "http://", "http://[", ""])
+@pytest.mark.parametrize("url", ["localhost:8001", "ftp://box", "http://", "http://[", "http://box:99999", ""])
 def test_an_address_that_is_none_is_wrong_usage(url: str) -> None:
-    with pytest.raises(WrongUsage, match="write it like http://127.0.0.1:8001"):
+    with pytest.raises(WrongUsage, match="is no address; write it like"):
         Admin(url, None)
 
 

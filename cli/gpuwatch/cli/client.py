@@ -157,5 +157,8 @@ class Admin:
 
 
 def _is_address(url: str) -> bool:
-    parts = urlsplit(url) if url.count("[") == url.count("]") else None  # urlsplit raises on half a bracket
-    return parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname)
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half a bracket, or a port that is none
+        return False

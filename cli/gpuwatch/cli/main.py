@@ -35,7 +35,7 @@ app.add_typer(requests.app, name="requests")
 app.command(short_help="Check this machine; each finding with its remedy.")(doctor.doctor)
 
 
-def _version(*, wanted: bool) -> None:
+def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"gpuwatch {installed_version(DISTRIBUTION)}")
         raise typer.Exit
@@ -43,10 +43,13 @@ def _version(*, wanted: bool) -> None:
 
 @app.callback()
 def main(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and leave.")] = False,
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
 ) -> None:
     """Take the options that stand before a command."""
-    _version(wanted=version)
+    del version  # its callback has done it
 
 
 def run() -> None:
