@@ -4,12 +4,13 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 from gpuwatch.service import build
 from gpuwatch.service.answering import Answering, Served, load
+from gpuwatch.service.build import Target
 from gpuwatch.service.core.admission import Admission
 from gpuwatch.service.dispatch import Dispatcher
 from gpuwatch.service.engines.threads import ThreadEngine
@@ -45,15 +46,18 @@ async def start(
     settings: Settings,
     home: DataDir,
     *,
+    cards: Mapping[int, Device] | None = None,
+    targets: Sequence[Target] | None = None,
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
 ) -> Runtime:
     """Bring the service up as far as its models, without its listeners.
 
-    Raises `SettingsError`, `CannotLoad` or a `StorageError`, each with what to do about it.
+    ``cards`` and ``targets`` stand in for what the settings name. Raises `SettingsError`, `CannotLoad` or a
+    `StorageError`, each with what to do about it.
     """
     aux = ThreadEngine("aux", most=4)
-    devices, served = await aux.call(lambda: _cards_and_models(settings))
+    devices, served = await aux.call(lambda: _cards_and_models(settings, cards, targets))
     lanes = tuple(dict.fromkeys((*(model.lane for model in served.values()), *settings.lanes, *_lanes_of(settings))))
     from_file = _typed(settings, lanes)
     journal = Journal(home.journal)
@@ -160,9 +164,11 @@ async def start(
     return runtime
 
 
-def _cards_and_models(settings: Settings) -> tuple[dict[int, Device], dict[str, Served]]:
-    wanted = build.targets(settings)
-    devices = build.devices(settings)
+def _cards_and_models(
+    settings: Settings, cards: Mapping[int, Device] | None, targets: Sequence[Target] | None
+) -> tuple[Mapping[int, Device], dict[str, Served]]:
+    wanted = build.targets(settings) if targets is None else targets
+    devices = build.devices(settings) if cards is None else cards
     return devices, load(wanted, devices)
 
 
@@ -182,7 +188,7 @@ def _typed(settings: Settings, lanes: tuple[str, ...]) -> dict[str, KnobValue]:
     return {**given, **texts}
 
 
-def _run(settings: Settings, devices: dict[int, Device], run_id: int, at: float) -> Run:
+def _run(settings: Settings, devices: Mapping[int, Device], run_id: int, at: float) -> Run:
     gpus: tuple[dict[str, Any], ...] = tuple(codec.plain(device.info) for device in devices.values())
     return Run(
         id=run_id,
