@@ -34,12 +34,35 @@ class Failed:
     text: str
 
 
-class ThreadEngine:
-    """Runs each call on a thread of its own. ``most`` bounds the threads where admission does not."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Task(Generic[T]):
+    """Work that waits for its thread."""
 
-    def __init__(self, name: str, *, most: int | None = None) -> None:
+    work: Callable[[], T]
+    ended: Callable[[Done[T] | Failed], Any]
+
+    def __call__(self) -> None:
+        self.ended(_outcome(self.work))
+
+
+class ThreadEngine:
+    """Runs each call on a thread of its own. ``most`` bounds the threads where admission does not.
+
+    ``spawn`` runs its argument on a new thread; threads that were idle for ``idle_s`` seconds end.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        most: int | None = None,
+        idle_s: float = _IDLE_S,
+        spawn: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
         self._name = name
         self._most = most
+        self._idle_s = idle_s
+        self._spawn = spawn or self._start_thread
         self._changed = threading.Condition()
         self._tasks: deque[Callable[[], None]] = deque()
         self._idle = 0
@@ -52,19 +75,44 @@ class ThreadEngine:
         return self._threads
 
     def submit(self, work: Callable[[], T], ended: Callable[[Done[T] | Failed], Any]) -> None:
-        """Run ``work`` on a thread; ``ended`` is called on that thread when it has really ended."""
+        """Run ``work`` on a thread; ``ended`` is called on that thread when it has really ended.
+
+        Raises `RuntimeError` where there is no thread to be had; the work never runs then.
+        """
+        task = _Task(work, ended)
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"engine {self._name} is closed")
-            self._tasks.append(lambda: ended(_outcome(work)))
+            self._tasks.append(task)
             if self._idle >= len(self._tasks) or (self._most is not None and self._threads >= self._most):
                 self._changed.notify()
                 return
             self._threads += 1
-        threading.Thread(target=self._serve, name=f"gpuwatch-{self._name}", daemon=True).start()
+        try:
+            self._spawn(self._serve)
+        except BaseException:
+            with self._changed:
+                self._threads -= 1
+                if task not in self._tasks:
+                    return  # a thread that came free has taken it meanwhile
+                self._tasks.remove(task)
+            raise
+
+    def _start_thread(self, serve: Callable[[], None]) -> None:
+        threading.Thread(target=serve, name=f"gpuwatch-{self._name}", daemon=True).start()
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Run ``work`` on a thread and give its value or raise what it raised; on an event loop."""
+        """Run ``work`` on a thread and give its value or raise what it raised; on an event loop.
+
+        For work of our own: what a model raises could end the loop (`SystemExit`) or look like a cancelled wait.
+        """
+        result = await self.outcome(work)
+        if isinstance(result, Failed):
+            raise result.error
+        return result.value
+
+    async def outcome(self, work: Callable[[], T]) -> Done[T] | Failed:
+        """Run ``work`` on a thread and give what became of it; on an event loop."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Done[T] | Failed] = loop.create_future()
 
@@ -72,10 +120,7 @@ class ThreadEngine:
             loop.call_soon_threadsafe(_resolve, answer, result)
 
         self.submit(work, hand_over)
-        result = await answer
-        if isinstance(result, Failed):
-            raise result.error
-        return result.value
+        return await answer
 
     def close(self) -> None:
         """Let idle threads end; those at work end after it."""
@@ -87,7 +132,7 @@ class ThreadEngine:
         while True:
             with self._changed:
                 self._idle += 1
-                found = self._changed.wait_for(lambda: self._tasks or self._closed, timeout=_IDLE_S)
+                found = self._changed.wait_for(lambda: self._tasks or self._closed, timeout=self._idle_s)
                 self._idle -= 1
                 if not found or not self._tasks:
                     self._threads -= 1
@@ -109,9 +154,16 @@ def _outcome(work: Callable[[], T]) -> Done[T] | Failed:
     try:
         return Done(work())
     except BaseException as error:  # noqa: BLE001 - a model may raise anything; none of it may leak a slot
-        failed = Failed(error, "".join(traceback.format_exception(error)))
+        failed = Failed(error, _text(error))
     _let_go(failed.error)
     return failed
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - its own methods may raise anything; the outcome must go out all the same
+        return f"{type(error).__name__}, whose text cannot be had"
 
 
 def _let_go(error: BaseException) -> None:
@@ -127,3 +179,5 @@ def _let_go(error: BaseException) -> None:
             traceback.clear_frames(one.__traceback__)
             one.__traceback__ = None
         chain += [one.__cause__, one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            chain += one.exceptions
