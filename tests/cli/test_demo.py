@@ -48,6 +48,7 @@ def test_what_the_client_saw_is_what_the_database_holds(played: Played) -> None:
 
 def test_answers_are_priced_and_measured(played: Played) -> None:
     answered = Reader(DataDir(played[0]).database).requests(outcome=Outcome.OK, limit=10_000)
+    assert answered
     assert all(r.price_bytes is not None and r.peak_bytes is not None for r in answered)
     assert all(
         r.peak_bytes <= r.price_bytes for r in answered if r.peak_bytes is not None and r.price_bytes is not None

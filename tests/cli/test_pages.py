@@ -22,7 +22,7 @@ def test_a_screen_with_one_card_and_one_lane_fits_a_terminal() -> None:
 def test_everything_that_the_operator_asks_first_is_there() -> None:
     shown = page()
     for words in (
-        "DEGRADED", "SIMULATED", "the breaker of GPU 0 is open (since 12 s ago)", "image waits for bytes, not slots",
+        "DEGRADED", "SIMULATED", "the breaker of GPU 0 is open (for 12 s)", "image waits for bytes, not slots",
         "512 MiB of 640 MiB (80 %)", "whisper", "60.0 MiB of capacity 170 MiB, 110 MiB available", "breaker open",
         "2/4", "7/16", "4.90 s", "bytes", "queue-timeout 3", "v3 2m 05s ago by ann@box",
         "lanes.image.concurrency 6 -> 4", "#2 30 s ago, watermark, other-process: whisper took 272M", "none lost",

@@ -69,3 +69,10 @@ def test_a_sparkline_is_never_wider_than_asked(values: list[float | None], width
 def test_ago_never_tells_of_the_future() -> None:
     assert text.ago(10.0, 5.0) == "just now"
     assert text.ago(10.0, 75.0) == "1m 05s ago"
+    assert text.ago(10.0, 15.9) == "5 s ago"
+
+
+def test_a_change_is_written_in_the_knobs_units() -> None:
+    changes = {"budget.margin_bytes": (0, 64 << 20), "watermark.high": (0.85, 0.9), "of.a.later.version": (True, None)}
+    shown = text.change_pairs(changes)
+    assert shown == ("budget.margin_bytes 0 -> 64MiB, watermark.high 0.85 -> 0.9, of.a.later.version True -> None")

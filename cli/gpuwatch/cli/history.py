@@ -7,7 +7,19 @@ out, never guessed.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuwatch.cli.text import ABSENT, duration, milliseconds, moment, pairs, safe, share, size, sparkline, table
+from gpuwatch.cli.text import (
+    ABSENT,
+    duration,
+    knob_text,
+    milliseconds,
+    moment,
+    pairs,
+    safe,
+    share,
+    size,
+    sparkline,
+    table,
+)
 from gpuwatch.storage.records import Dims, OomSnapshot, RequestRecord, Trigger
 from gpuwatch.storage.state import SnapshotHead
 
@@ -188,7 +200,7 @@ def _last_minute(history: Sequence[Mapping[str, Any]], *, total_bytes: int | Non
 def _knobs(knobs: Mapping[str, Any]) -> list[str]:
     if not knobs:
         return []
-    shown = [(safe(key), safe(f"{value:g}" if isinstance(value, float) else value)) for key, value in knobs.items()]
+    shown = [(safe(key), knob_text(key, value)) for key, value in knobs.items()]
     return ["", "KNOBS", *pairs(shown)]
 
 

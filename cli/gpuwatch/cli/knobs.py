@@ -98,14 +98,14 @@ def history(
     if as_json:
         typer.echo(json.dumps(data, indent=2))
         return
-    from gpuwatch.cli.text import moment, safe, table  # noqa: PLC0415 - keeps --help light
+    from gpuwatch.cli.text import change_pairs, moment, safe, table  # noqa: PLC0415 - keeps --help light
 
     rows = [
         (
             f"v{change['version']}",
             moment(change["at"]),
             safe(change["actor"]),
-            ", ".join(f"{safe(k)} {safe(before)} -> {safe(after)}" for k, (before, after) in change["changes"].items()),
+            change_pairs(change["changes"]),
             safe(change.get("note") or ""),
         )
         for change in data["changes"]

@@ -2,7 +2,20 @@
 
 from collections.abc import Iterable
 
-from gpuwatch.cli.text import ABSENT, ago, counts, duration, milliseconds, pairs, safe, share, size, table
+from gpuwatch.cli.text import (
+    ABSENT,
+    ago,
+    change_pairs,
+    counts,
+    duration,
+    elapsed,
+    milliseconds,
+    pairs,
+    safe,
+    share,
+    size,
+    table,
+)
 from gpuwatch.storage.records import KnobChange
 from gpuwatch.storage.state import GpuState, GpuStatus, LaneState, SnapshotHead, State, Status
 
@@ -30,7 +43,7 @@ def _head(state: State, *, now: float) -> list[str]:
         words.append("SIMULATED card")
     lines = ["  ".join(w for w in words if w) + f"  up {duration(service.uptime_s)}  pid {service.pid}"]
     if service.reason:
-        lines.append(f"{safe(service.reason)} (since {ago(service.since, now)})")
+        lines.append(f"{safe(service.reason)} (for {elapsed(service.since, now)})")
     if state.verdict:
         lines.append(safe(state.verdict))
     return lines
@@ -39,7 +52,7 @@ def _head(state: State, *, now: float) -> list[str]:
 def _gpu(gpu: GpuState, *, now: float) -> list[str]:
     marks = [] if gpu.status is GpuStatus.OK else [gpu.status.value.upper()]
     if gpu.stale_since is not None:
-        marks.append(f"since {ago(gpu.stale_since, now)}")
+        marks.append(f"for {elapsed(gpu.stale_since, now)}")
     if gpu.read_age_s is not None:
         marks.append(f"read {duration(gpu.read_age_s)} ago")
     label = safe(gpu.name) + (" SIMULATED" if gpu.simulated and "SIMULATED" not in gpu.name.upper() else "")
@@ -64,7 +77,7 @@ def _gpu(gpu: GpuState, *, now: float) -> list[str]:
 def _pressure(gpu: GpuState, *, now: float) -> str:
     text = f"{gpu.pressure.value} at {100 * gpu.pressure_ratio:.0f} %"
     if gpu.pressure_since is not None:
-        text += f" (since {ago(gpu.pressure_since, now)})"
+        text += f" (for {elapsed(gpu.pressure_since, now)})"
     return f"{text}, breaker {gpu.breaker.value}"
 
 
@@ -107,9 +120,8 @@ def _tail(state: State, *, now: float) -> list[tuple[str, str]]:
 
 def change_text(change: KnobChange, *, now: float) -> str:
     """Write one knob change on a line."""
-    turned = ", ".join(f"{safe(key)} {before} -> {after}" for key, (before, after) in change.changes.items())
     note = f' "{safe(change.note)}"' if change.note else ""
-    return f"v{change.version} {ago(change.at, now)} by {safe(change.actor)}: {turned}{note}"
+    return f"v{change.version} {ago(change.at, now)} by {safe(change.actor)}: {change_pairs(change.changes)}{note}"
 
 
 def snapshot_text(head: SnapshotHead, *, now: float) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from gpuwatch.storage.knobs import spec_of
 from gpuwatch.storage.records import KnobValue
 
 ABSENT: Final = "-"
@@ -67,8 +68,14 @@ def milliseconds(value_ms: float | None) -> str:
 
 
 def ago(at: float, now: float) -> str:
-    """Write how long ago ``at`` was."""
-    return f"{duration(max(0.0, float(int(now - at))))} ago" if now - at >= 1 else "just now"
+    """Write how long ago ``at`` was, in whole seconds at the finest."""
+    return f"{elapsed(at, now)} ago" if now - at >= 1 else "just now"
+
+
+def elapsed(at: float, now: float) -> str:
+    """Write the time from ``at`` to ``now`` in whole seconds at the finest; never negative."""
+    whole = max(0, int(now - at))
+    return f"{whole} s" if whole < MINUTE_S else duration(float(whole))
 
 
 def moment(at: float) -> str:
@@ -90,6 +97,19 @@ def knob_value(value: KnobValue, unit: str) -> str:
     if unit in {"s", "ms"}:
         return f"{value:g}{unit}" if unit == "s" else f"{value:g}"
     return f"{value:g}"
+
+
+def knob_text(key: str, value: object) -> str:
+    """Write the value of the knob ``key`` in its unit; of a knob that this version does not know, as it is."""
+    spec = spec_of(key)
+    return knob_value(value, spec.unit) if spec and isinstance(value, int | float | str) else safe(value)
+
+
+def change_pairs(changes: Mapping[str, Sequence[object]]) -> str:
+    """Write ``KEY before -> after``, several with commas."""
+    return ", ".join(
+        f"{safe(k)} {knob_text(k, before)} -> {knob_text(k, after)}" for k, (before, after) in changes.items()
+    )
 
 
 def exact_size(value_bytes: int) -> str:
