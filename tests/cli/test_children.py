@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped] # it ships no types
 import pytest
 
 from gpuwatch.cli.children import Child

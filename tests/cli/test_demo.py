@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped] # it ships no types
 import pytest
 
 from gpuwatch.storage.datadir import DataDir

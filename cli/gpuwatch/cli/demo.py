@@ -6,15 +6,20 @@ a scripted neighbour are called so wherever they show.
 """
 
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuwatch.cli.client import DataDirectory
+from gpuwatch.cli.client import DataDirectory, actor
 from gpuwatch.cli.errors import CommandFailed, WrongUsage
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.discovery import Found
 
 
 def demo(
@@ -58,9 +63,23 @@ def demo(
         admin_port=admin_port,
         environment=os.environ,
         say=typer.echo,
+        console=_console,
     )
+    signal.signal(signal.SIGTERM, _leave)
     try:
         status = stage.run(seconds=seconds, screen=screen)
     except StorageError as error:
         raise CommandFailed(str(error)) from None
     raise typer.Exit(status)
+
+
+def _console(found: "Found") -> int:
+    from gpuwatch.tui.app import run  # noqa: PLC0415 - loads the screen, and only with a terminal
+
+    return run(find=lambda: found, read_only=False, actor=actor())
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Turn a signal into an ordinary way out, on which every child is ended."""
+    del frame
+    raise SystemExit(128 + number)

@@ -5,7 +5,6 @@ The first Ctrl-C ends the sending and goes on to the summary; the second leaves 
 """
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -13,13 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import httpx
 
 from gpuwatch.cli.children import Child
-from gpuwatch.cli.client import Admin, actor
+from gpuwatch.cli.client import Admin
 from gpuwatch.cli.errors import FAILED, CommandFailed
 from gpuwatch.cli.play import Play
 from gpuwatch.cli.tally import Peak, second_line, summary_lines, tally
@@ -48,7 +46,7 @@ class Scene:
 
 
 class Stage:
-    """One demo in ``data_dir``. ``say`` prints a line."""
+    """One demo in ``data_dir``. ``say`` prints a line; ``console`` shows a service until it is left."""
 
     def __init__(
         self,
@@ -59,18 +57,19 @@ class Stage:
         admin_port: int,
         environment: Mapping[str, str],
         say: Callable[[str], None],
+        console: Callable[[Found], object],
     ) -> None:
         self._play = play
         self._home = DataDir(data_dir.resolve())
         self._ports = (port, admin_port)
         self._environment = environment
         self._say = say
+        self._open_console = console
         self._prefix = f"demo-{time.time_ns() // 1_000_000}"
         self._state: State | None = None
 
     def run(self, *, seconds: float | None, screen: bool) -> int:
         """Play until the seconds are over or the console is left; give the exit status."""
-        signal.signal(signal.SIGTERM, _leave)
         self._home.prepare()
         self._say(f"starting the service on {self._play.gpu} ({self._home.path}) …")
         with self._service() as service:
@@ -133,9 +132,7 @@ class Stage:
         raise CommandFailed(f"the service was not ready within {START_S:g} s\n{service.last_words()}")
 
     def _console(self, scene: Scene) -> None:
-        from gpuwatch.tui.app import run  # noqa: PLC0415 - only with a terminal
-
-        run(find=lambda: scene.found, read_only=False, actor=actor())
+        self._open_console(scene.found)
         self._look(scene.found)
         scene.traffic.ask_to_end()
         self._say("the last requests are answered …")
@@ -222,9 +219,3 @@ def _peak(reader: Reader, info: ServiceInfo) -> Peak | None:
         total_bytes=bucket.total_bytes,
         foreign_bytes=int(bucket.foreign_bytes.max),
     )
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    """Turn a signal into an ordinary way out, on which every child is ended."""
-    del frame
-    raise SystemExit(128 + number)
