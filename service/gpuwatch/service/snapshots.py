@@ -103,6 +103,11 @@ class Snapshots:
             await asyncio.wait([stored], timeout=COMMIT_WAIT_S)
         return taken
 
+    @property
+    def kept(self) -> int:
+        """Count the victims that were not asked for or forgotten yet."""
+        return len(self._by_victim)
+
     def forget(self, victim: Entry) -> None:
         """Let go of what was kept for a victim that went on: its model caught the error, or its client has left."""
         self._by_victim.pop(victim.seq, None)
