@@ -42,6 +42,7 @@ class FakeDevice:
         self.trouble: BaseException | None = None
         self.may_read = threading.Event()
         self.may_read.set()
+        self.tried = 0
         self.reads = 0
         self.closed = False
         self.cache_emptied = 0
@@ -67,6 +68,7 @@ class FakeDevice:
         )
 
     def read(self) -> Reading:
+        self.tried += 1
         self.may_read.wait(PATIENCE_S)
         if self.trouble is not None:
             raise self.trouble

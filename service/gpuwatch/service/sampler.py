@@ -1,13 +1,14 @@
-"""The heartbeat: a thread that reads the cards and hands the readings to the event loop.
+"""The heartbeat: a thread a card that reads it and hands the readings to the event loop.
 
-Rules: the calls into a driver may block; only this thread waits for them, and a reading that does not come makes the
-card stale. A card that is lost is tried again at every beat. The way from here to the loop is timed: it is the loop's
-lag, in milliseconds.
+Rules: the calls into a driver may block; only the card's own thread waits for them, and a reading that does not come
+makes that card stale and no other. A card that is lost is tried again at every beat. The way from here to the loop is
+timed: it is the loop's lag, in milliseconds.
 """
 
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -40,32 +41,61 @@ class Sampler:
         clock: Callable[[], float],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._devices = devices
         self._receiver = receiver
         self._interval_s = interval_s
         self._clock = clock
         self._loop = loop
-        self._stop = threading.Event()
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._hurried = 0
         self._troubles: dict[int, str] = {}
-        self._thread = threading.Thread(target=self._beat, name="gpuwatch-sampler", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._beat, args=pair, name=f"gpuwatch-sampler-{pair[0]}", daemon=True)
+            for pair in devices.items()
+        ]
 
     def start(self) -> None:
         """Begin to read."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
+
+    def hurry(self) -> None:
+        """Read now: the interval was turned, and a long one must not be waited out."""
+        with self._changed:
+            self._hurried += 1
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """Read no more; a call that hangs in the driver is left behind."""
-        self._stop.set()
-        self._thread.join(_JOIN_S)
+        self._end()
+        self.join()
 
-    def _beat(self) -> None:
+    def join(self) -> None:
+        """Wait until the threads have ended, a second at most."""
+        ends_s = time.monotonic() + _JOIN_S
+        for thread in self._threads:
+            thread.join(max(0.0, ends_s - time.monotonic()))
+
+    def _end(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def _beat(self, gpu: int, device: Device) -> None:
         due_s = self._clock()
-        while not self._stop.is_set():
-            for gpu, device in self._devices.items():
-                self._read(gpu, device)
+        while not self._stopped:
+            hurried = self._hurried
+            self._read(gpu, device)
             # Beats keep their rhythm; what a long read ate is skipped, not caught up.
             due_s = max(due_s + self._interval_s(), self._clock())
-            self._stop.wait(due_s - self._clock())
+            woken = self._wait(hurried, due_s - self._clock())
+            if woken:
+                due_s = self._clock()
+
+    def _wait(self, hurried: int, timeout_s: float) -> bool:
+        """Wait until the next beat; tell whether something came before it."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._stopped or self._hurried != hurried, timeout_s)
 
     def _read(self, gpu: int, device: Device) -> None:
         try:
@@ -93,4 +123,4 @@ class Sampler:
         try:
             self._loop.call_soon_threadsafe(what, *arguments)
         except RuntimeError:
-            self._stop.set()  # the loop is closed: the service has ended
+            self._end()  # the loop is closed: the service has ended
