@@ -7,10 +7,12 @@ rest in the engine after the grant. Decoding, inference and encoding happen unde
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
+from operator import index
 
 from gpuwatch.service.build import Target
-from gpuwatch.service.dispatch import Dispatcher
-from gpuwatch.service.engines.threads import ThreadEngine
+from gpuwatch.service.dispatch import Dispatcher, text_of
+from gpuwatch.service.engines.threads import Failed, ThreadEngine
 from gpuwatch.service.errors import Refused
 from gpuwatch.service.gpu.base import Device
 from gpuwatch.service.models.base import BadInput, Model, Priced
@@ -98,15 +100,10 @@ class Answering:
 
     async def answer(self, served: Served, entry: Entry, body: bytes, content_type: str, knobs: Knobs) -> bytes:
         """Answer one request with JSON text; the entry has its outcome then. Raises `Refused`."""
-        try:
-            entry.dims, price_bytes = await self._front.call(lambda: _priced(served.any_replica, body, content_type))
-        except BadInput as bad:
-            self._requests.end(entry, Outcome.BAD_INPUT, bad.status, type(bad).__name__)
-            raise Refused(Outcome.BAD_INPUT, str(bad), status=bad.status) from None
-        except Exception as error:  # noqa: BLE001 - a model may raise anything; the request still gets its one outcome
-            _log.exception("model %s cannot state the dims of request %s", served.name, entry.request_id)
-            self._requests.end(entry, Outcome.MODEL_ERROR, 500, type(error).__name__)
-            raise Refused(Outcome.MODEL_ERROR, f"{served.name} raised {type(error).__name__}.") from None
+        asked = await self._front.outcome(lambda: _priced(served.any_replica, body, content_type))
+        if isinstance(asked, Failed):
+            raise self._unpriced(served, entry, asked)
+        entry.dims, price_bytes = asked.value
         entry.price_source = PriceSource.PRIOR if price_bytes is None else PriceSource.DECLARED
         entry.price_bytes = price_bytes or knobs.by_lane[entry.lane].default_price_bytes or None
 
@@ -117,7 +114,26 @@ class Answering:
 
         return await self._dispatcher.run(entry, work)
 
+    def _unpriced(self, served: Served, entry: Entry, failed: Failed) -> Refused:
+        """Give the entry its outcome where the model could not state dims and price."""
+        error, kind = failed.error, type(failed.error).__name__
+        if isinstance(error, BadInput):
+            self._requests.end(entry, Outcome.BAD_INPUT, error.status, kind)
+            return Refused(Outcome.BAD_INPUT, text_of(error), status=error.status)
+        _log.error("model %s cannot price request %s\n%s", served.name, entry.request_id, failed.text)
+        self._requests.end(entry, Outcome.MODEL_ERROR, 500, kind)
+        return Refused(Outcome.MODEL_ERROR, f"{served.name} raised {kind}; the log has the traceback.")
+
 
 def _priced(model: Model, body: bytes, content_type: str) -> tuple[Dims, int | None]:
-    dims = model.dims(body, content_type)
-    return dims, model.price(dims) if isinstance(model, Priced) else None
+    """Ask the model, and take nothing but whole numbers: what else it says must not get into the ledger's sums.
+
+    Raises what the model raises, `TypeError` for what is no number, `ValueError` for a price below 0.
+    """
+    dims = {str(name): index(size) for name, size in model.dims(body, content_type).items()}
+    if not isinstance(model, Priced):
+        return dims, None
+    price_bytes = ceil(model.price(dims))
+    if price_bytes < 0:
+        raise ValueError(f"{model.name} gave a price of {price_bytes} bytes")
+    return dims, price_bytes

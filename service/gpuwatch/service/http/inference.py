@@ -6,10 +6,10 @@ on the card goes on as an orphan.
 """
 
 import asyncio
+import logging
 import re
 import secrets
 from collections.abc import Coroutine
-from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from fastapi import FastAPI, Request, Response
@@ -26,6 +26,7 @@ from gpuwatch.storage.records import Outcome
 from gpuwatch.storage.state import GpuStatus, State, Status
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9\-_.]{1,64}")
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -100,11 +101,16 @@ async def _predict(runtime: Runtime, model: str, request: Request) -> Response:
         if entry.record is None:
             runtime.requests.end(entry, Outcome.CLIENT_GONE, CLIENT_CLOSED)
         return Response(status_code=CLIENT_CLOSED)
-    except BaseException:
+    except asyncio.CancelledError:
         # The server cancels handlers when it gives up on them: this request, too, has its one outcome.
         if entry.record is None:
-            runtime.requests.end(entry, Outcome.CLIENT_GONE, CLIENT_CLOSED)
+            runtime.requests.end(entry, Outcome.SHUTDOWN, 503)
         raise
+    except Exception as error:  # noqa: BLE001 - our own fault, whatever it is: one outcome and a whole answer all the same
+        _log.exception("request %s failed in the service itself", entry.request_id)
+        if entry.record is None:
+            runtime.requests.end(entry, Outcome.MODEL_ERROR, 500, type(error).__name__)
+        return problems.refusal(Refused(Outcome.MODEL_ERROR, "The service failed; its log says how."), entry.request_id)
     return Response(text, headers=_headers(entry), media_type="application/json")
 
 
@@ -152,15 +158,14 @@ async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     gone = asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        task.cancel()
-        with suppress(asyncio.CancelledError, Refused):
-            await task
-        raise _ClientGone
     finally:
         gone.cancel()
-        task.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})  # whoever cancels us meets a request that has its outcome
+    if task.cancelled():
+        raise _ClientGone
+    return task.result()
 
 
 async def _disconnected(request: Request) -> None:

@@ -21,14 +21,17 @@ def problem(status: int, title: str, detail: str, headers: Mapping[str, str] | N
 
 
 def refusal(refused: Refused, request_id: str, *, figures: bool = True) -> Response:
-    """Give a refusal's response; without ``figures`` nothing of the card or the queue is told."""
+    """Give a refusal's response; without ``figures`` nothing of the card or the queue is told.
+
+    A detail without figures (what is wrong with the body) is told always.
+    """
     headers = {"X-Request-Id": request_id}
     if refused.retry_after_header is not None:
         headers["Retry-After"] = refused.retry_after_header
     return problem(
         refused.status,
         refused.title,
-        refused.detail if figures else refused.title,
+        refused.detail if figures or not refused.figures else refused.title,
         headers,
         type=f"urn:gpuwatch:{refused.reason}",
         reason=refused.reason,
