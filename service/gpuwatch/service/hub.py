@@ -87,6 +87,8 @@ class Hub:
         """Begin to watch, with what came after ``last_id`` where that is given."""
         watcher = Watcher()
         if last_id is not None:
+            if last_id >= self._next:
+                last_id = 0  # an id of an earlier life: all of this one's are news
             oldest = self._kept[0].id if self._kept else self._next
             watcher.miss(max(0, min(oldest, self._next) - last_id - 1))
             for news in self._kept:

@@ -4,10 +4,11 @@ Rules: its own listener, so that it answers while inference is overloaded. What 
 thread. A change names who made it: what the caller claims, the token's name and the peer's address.
 """
 
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import FastAPI, Header, Query, Request, Response
+from fastapi import FastAPI, Header, Path, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, ConfigDict, StrictBool, StrictFloat, StrictInt, StrictStr
 from starlette.types import ASGIApp
@@ -26,7 +27,10 @@ from gpuwatch.storage.records import Cause, Outcome, Trigger
 
 T = TypeVar("T")
 _MOST_ROWS: Final = 10_000
+_EVENT_ID: Final = re.compile(r"[0-9]{1,18}")
 Limit = Annotated[int, Query(ge=1, le=_MOST_ROWS)]
+Time = Annotated[float | None, Query(allow_inf_nan=False)]
+Number = Annotated[int, Path(ge=0, lt=1 << 63)]
 
 
 class KnobsPatch(BaseModel):
@@ -60,7 +64,7 @@ def _live(app: FastAPI, runtime: Runtime) -> None:
         hz: Annotated[float, Query(gt=0, le=20)] = 4.0, last_event_id: Annotated[str | None, Header()] = None
     ) -> AsyncIterator[ServerSentEvent]:
         """Send the state and the news, as they happen."""
-        last_id = int(last_event_id) if last_event_id and last_event_id.isdecimal() else None
+        last_id = int(last_event_id) if last_event_id and _EVENT_ID.fullmatch(last_event_id) else None
         async for event in stream(runtime, hz, last_id):
             yield event
 
@@ -121,7 +125,7 @@ def _history(app: FastAPI, runtime: Runtime) -> None:
 
     @app.get("/admin/requests")
     async def requests(
-        lane: str | None = None, outcome: Outcome | None = None, since: float | None = None, limit: Limit = 100
+        lane: str | None = None, outcome: Outcome | None = None, since: Time = None, limit: Limit = 100
     ) -> Response:
         """Recent records, newest first, and those in flight."""
         in_flight = codec.plain(runtime.state().in_flight)
@@ -132,10 +136,10 @@ def _history(app: FastAPI, runtime: Runtime) -> None:
 
     @app.get("/admin/samples")
     async def samples(
-        since: float | None = None,
-        until: float | None = None,
-        points: Annotated[int, Query(ge=1, le=_MOST_ROWS)] = 600,
-        gpu: int = 0,
+        since: Time = None,
+        until: Time = None,
+        points: Limit = 600,
+        gpu: Annotated[int, Query(ge=0, lt=1 << 63)] = 0,
     ) -> Response:
         """Buckets of min, mean and max; the last quarter of an hour where no time is given."""
         end = runtime.wall() if until is None else until
@@ -154,7 +158,7 @@ def _history(app: FastAPI, runtime: Runtime) -> None:
         )
 
     @app.get("/admin/snapshots/{number}")
-    async def snapshot(number: int) -> Response:
+    async def snapshot(number: Number) -> Response:
         """One whole snapshot; torch's own segments are another path's."""
         return await ask(
             lambda: reader.snapshot(number),
@@ -166,7 +170,7 @@ def _history(app: FastAPI, runtime: Runtime) -> None:
         )
 
     @app.get("/admin/events")
-    async def events(since: float | None = None, limit: Limit = 100) -> Response:
+    async def events(since: Time = None, limit: Limit = 100) -> Response:
         """List what happened, newest first."""
         return await ask(
             lambda: reader.events(since=since, limit=limit), lambda rows: _json({"events": codec.plain(rows)})

@@ -6,6 +6,7 @@ is refused, so that no web page can reach the listener through the operator's br
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gpuwatch.service.http.problems import problem
 from gpuwatch.storage.datadir import Tokens
 
+_HOST: Final = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:/?#@\s]+))(?::\d{1,5})?")
 _READING: Final = frozenset({"GET", "HEAD"})
 
 
@@ -40,7 +42,8 @@ class AdminGuard:
         if host not in self._hosts and not is_loopback(host):
             detail = f"The host {host[:200]!r} is not served; admin.allowed_hosts lists those that are."
             return problem(421, "Misdirected request", detail)
-        if not request.url.path.startswith("/admin"):
+        # The path as it is routed: one made of the whole URL could be bent by what stands in ``Host``.
+        if not request.scope["path"].startswith("/admin"):
             return None
         role = self._role(request.headers.get("authorization", ""))
         if role is None:
@@ -64,10 +67,9 @@ class AdminGuard:
 
 
 def host_name(header: str) -> str:
-    """Give the name or address in a ``Host`` header, without its port."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.rpartition(":")[0].lower() if ":" in header else header.lower()
+    """Give the name or address in a ``Host`` header, without its port; what is neither comes back as it is."""
+    found = _HOST.fullmatch(header)
+    return (found["address"] or found["name"]).lower() if found else header
 
 
 def is_loopback(host: str) -> bool:

@@ -5,11 +5,15 @@ bound. The stream ends when the service stops, so that it holds up no shutdown.
 """
 
 from collections.abc import AsyncIterator
+from typing import Final
 
 from fastapi.sse import ServerSentEvent
 
 from gpuwatch.service.runtime import Runtime
 from gpuwatch.storage import codec
+
+_LOOK_S: Final = 0.5
+"""How often a stream looks whether the service stops, however rarely its reader wants the state."""
 
 
 async def stream(runtime: Runtime, hz: float, last_id: int | None) -> AsyncIterator[ServerSentEvent]:
@@ -29,6 +33,6 @@ async def stream(runtime: Runtime, hz: float, last_id: int | None) -> AsyncItera
                 yield ServerSentEvent(event="gap", raw_data=codec.dumps({"left_out": left_out}))
             for item in news:
                 yield ServerSentEvent(event=item.kind, id=str(item.id), raw_data=item.text)
-            await watcher.wait(max(0.0, due_s - clock()))
+            await watcher.wait(min(_LOOK_S, max(0.0, due_s - clock())))
     finally:
         runtime.hub.leave(watcher)
