@@ -59,7 +59,9 @@ class KnobDesk:
         self._engine = engine
         self._wall = wall
         self._turning = asyncio.Lock()
-        self._history = list(past)
+        # By version: those who waited for a slow disk together may stand in the file in another order.
+        past = sorted(past, key=lambda change: change.version)
+        self._history = past
         # An override for a lane that is gone, or out of a range that has changed, must not keep us from starting.
         self._turned: set[str] = set()
         self.knobs = start
