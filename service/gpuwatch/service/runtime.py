@@ -78,16 +78,24 @@ class Runtime:
         self._dispatcher: Dispatcher
         self._reporter: Reporter
         self._snapshots: Snapshots
+        self._engines: Sequence[ThreadEngine] = ()
         self._sampler: Sampler | None = None
 
     def furnish(
-        self, *, answering: Answering, dispatcher: Dispatcher, reporter: Reporter, snapshots: Snapshots
+        self,
+        *,
+        answering: Answering,
+        dispatcher: Dispatcher,
+        reporter: Reporter,
+        snapshots: Snapshots,
+        engines: Sequence[ThreadEngine],
     ) -> None:
         """Take the parts that were made with the runtime at hand."""
         self.answering = answering
         self._dispatcher = dispatcher
         self._reporter = reporter
         self._snapshots = snapshots
+        self._engines = engines
 
     def beat(self, sampler: Sampler) -> None:
         """Begin to take readings."""
@@ -214,6 +222,8 @@ class Runtime:
         self._writer.put(change)
         if "snapshots.keep" in change.changes:
             self._writer.keep_snapshots(self.desk.knobs.whole("snapshots.keep"))
+        if self._sampler is not None and "sampling.interval_ms" in change.changes:
+            self._sampler.hurry()
         self.hub.publish("knobs", change)
         what = ", ".join(f"{key} {before} > {after}" for key, (before, after) in change.changes.items())
         self.events.happened("knobs", f"v{change.version} by {change.actor}: {what}")
@@ -222,21 +232,29 @@ class Runtime:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def drain(self, grace_s: float) -> bool:
-        """Take nothing new and let what is under way finish; tell whether it did within ``grace_s`` seconds."""
+        """Take nothing new and let what is under way finish; tell whether it did within ``grace_s`` seconds.
+
+        Whoever still waits or runs then, or when this is cancelled, is answered with ``shutdown``.
+        """
         self.events.happened("draining", f"draining, for at most {grace_s:g} s")
         self._gate.drain()
-        finished = await self._dispatcher.drained(grace_s)
-        self._gate.shut()
-        return finished
+        try:
+            return await self._dispatcher.drained(grace_s)
+        finally:
+            self._gate.shut()
+            self._dispatcher.abandon()
 
     async def close(self, *, clean: bool) -> None:
         """Stop reading, write what is left, and end the run's row."""
         self.stopping.set()
+        closing = ThreadEngine("closing")  # its own: the others' threads may all be held by a disk that hangs
         if self._sampler is not None:
-            await self.aux.call(self._sampler.stop)
+            await closing.call(self._sampler.stop)
         left = self._gate.admission.in_flight
         if left:
             message = f"{left} runs were still under way after the grace time"
             self.events.happened("shutdown", message, severity=Severity.WARNING)
         self._writer.put(replace(self._run, ended_at=self.wall(), clean=clean))
-        await self.aux.call(lambda: self._writer.close(_CLOSE_S))
+        await closing.call(lambda: self._writer.close(_CLOSE_S))
+        for engine in (closing, self.aux, *self._engines):
+            engine.close()

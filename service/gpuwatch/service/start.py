@@ -126,9 +126,10 @@ async def start(
         tell=lambda head: hub.publish("snapshot", head),
         last=heads[0] if heads else None,
     )
+    run_engine, front = ThreadEngine("run"), ThreadEngine("front", most=4)
     dispatcher = Dispatcher(
         gate=gate,
-        engine=ThreadEngine("run"),
+        engine=run_engine,
         requests=requests,
         devices=devices,
         snapshots=snapshots,
@@ -144,12 +145,13 @@ async def start(
         simulated=any(info.simulated for info in infos.values()),
     )
     runtime.furnish(
-        answering=Answering(served, front=ThreadEngine("front", most=4), dispatcher=dispatcher, requests=requests),
+        answering=Answering(served, front=front, dispatcher=dispatcher, requests=requests),
         dispatcher=dispatcher,
         reporter=Reporter(
             service=service, admission=admission, requests=requests, infos=infos, seen=seen, clock=clock, wall=wall
         ),
         snapshots=snapshots,
+        engines=(run_engine, front),
     )
     events.happened("started", f"gpuwatch {service.version} serves {', '.join(served)} on {settings.gpu}")
     runtime.beat(
