@@ -1,12 +1,12 @@
 """From a snapshot's figures alone: the cause, and one sentence for a person. Sizes are bytes.
 
-What is told apart so far: a neighbour that grew by at least what was missing. Everything else is ``unknown``: no cause
-is named on a guess.
+What is told apart so far: a neighbour that grew by at least what was missing, and by enough to matter. Everything else
+is ``unknown``: no cause is named on a guess.
 """
 
 from dataclasses import dataclass
 
-from gpuwatch.service.core.verdict import size
+from gpuwatch.service.core.verdict import NEIGHBOUR_SHARE, size
 from gpuwatch.storage.records import Cause, ProcessUse, Reading, Trigger
 
 
@@ -34,7 +34,10 @@ def diagnose(
     what = _what(trigger, reading, requested_bytes, free_bytes)
     if trigger is Trigger.MANUAL:
         return Diagnosis(cause=Cause.MANUAL, headline=what)
-    if foreign_change_bytes is not None and foreign_change_bytes > 0 and foreign_change_bytes >= short:
+    # Where nothing was missing (the free bytes lay in pieces) or little was, any neighbour's jitter would be enough.
+    enough = max(short, NEIGHBOUR_SHARE * reading.total_bytes)
+    nothing_short = trigger is Trigger.OUT_OF_MEMORY and short == 0
+    if foreign_change_bytes is not None and foreign_change_bytes >= enough and not nothing_short:
         others = [p for p in processes if not p.own and (p.change_60s_bytes or 0) > 0]
         grown = max(others, key=lambda p: p.change_60s_bytes or 0, default=None)
         who = "others" if grown is None else grown.unit or grown.name

@@ -5,7 +5,7 @@ comes and goes every minute would show no change against the value of 60 seconds
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -30,7 +30,7 @@ class ProcessHistory:
     __slots__ = ("_looks",)
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[float, dict[int, int]]] = deque()
+        self._looks: deque[tuple[float, dict[int, int | None]]] = deque()
 
     def observe(self, now_s: float, processes: tuple[ProcessUse, ...]) -> tuple[ProcessUse, ...]:
         """Give the processes with ``change_60s_bytes``; one that was not there in an earlier look had 0 then.
@@ -41,10 +41,13 @@ class ProcessHistory:
             self._looks.popleft()
         looks = [uses for _, uses in self._looks]
         if not self._looks or now_s - self._looks[-1][0] >= _STEP_S:
-            self._looks.append((now_s, {p.pid: p.used_bytes for p in processes if p.used_bytes is not None}))
+            self._looks.append((now_s, {p.pid: p.used_bytes for p in processes}))
         return tuple(
-            p
-            if p.used_bytes is None
-            else replace(p, change_60s_bytes=swing((uses.get(p.pid, 0) for uses in looks), p.used_bytes))
+            p if p.used_bytes is None else replace(p, change_60s_bytes=swing(_told(p.pid, looks), p.used_bytes))
             for p in processes
         )
+
+
+def _told(pid: int, looks: list[dict[int, int | None]]) -> Iterator[int]:
+    """Walk what the driver told of a process; a look in which it kept silent is none."""
+    return (used for uses in looks if (used := uses.get(pid, 0)) is not None)

@@ -5,7 +5,8 @@ from typing import Final
 from gpuwatch.storage.records import BlockedBy, Breaker, Pressure
 from gpuwatch.storage.state import GpuState, GpuStatus, LaneState, State, Status
 
-_NEIGHBOUR_SHARE: Final = 0.05
+NEIGHBOUR_SHARE: Final = 0.05
+"""Share of a card by which a neighbour must change to be named."""
 _UNITS: Final = ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K"))
 
 
@@ -70,7 +71,7 @@ def _neighbour(gpu: GpuState) -> str:
     """Name the neighbour that grew most in the last 60 s, where it matters."""
     others = [p for p in gpu.processes if not p.own and p.change_60s_bytes]
     grown = max(others, key=lambda p: p.change_60s_bytes or 0, default=None)
-    if grown is None or (grown.change_60s_bytes or 0) < _NEIGHBOUR_SHARE * gpu.total_bytes:
+    if grown is None or (grown.change_60s_bytes or 0) < NEIGHBOUR_SHARE * gpu.total_bytes:
         return ""
     return f"; {grown.unit or grown.name} +{size(grown.change_60s_bytes or 0)} in 60 s"
 
