@@ -1,0 +1,156 @@
+"""The lanes' table and the lines below it: what blocks each lane, the last change, the last snapshot, advice. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.text import Text
+
+from gpuwatch.storage.records import BlockedBy, KnobChange
+from gpuwatch.storage.state import GpuState, LaneState, SnapshotHead
+from gpuwatch.tui import format as fmt
+from gpuwatch.tui.renderables import palette
+from gpuwatch.tui.view import View
+
+_COLUMNS: Final = (
+    ("LANE", 10, False),
+    ("RUN/LIM", 8, True),
+    ("WAIT/CAP", 9, True),
+    ("OLDEST/DEADL", 13, True),
+    ("  BLOCKED BY", 15, False),
+    ("P50", 6, True),
+    ("P99", 6, True),
+    ("REFUSED/min", 12, True),
+)
+_WIDE: Final = (("RUN99", 7, True), ("  REASONS", 24, False))
+_WIDE_FROM: Final = 110
+_HERE: Final = ">"
+
+
+def table(lanes: Sequence[LaneState], chosen: str | None, width: int) -> list[Text]:
+    """Draw a heading and one line a lane; the chosen one is marked, and not by colour alone."""
+    columns = _COLUMNS + _WIDE if width >= _WIDE_FROM else _COLUMNS
+    heading = "".join(fmt.fit(name, size, right=right) for name, size, right in columns)
+    return [Text(fmt.fit(heading, width), palette.DIM), *(_row(lane, columns, chosen, width) for lane in lanes)]
+
+
+def _row(lane: LaneState, columns: Sequence[tuple[str, int, bool]], chosen: str | None, width: int) -> Text:
+    mark = _HERE if lane.name == chosen else " "
+    draining = ">" if lane.draining else "/"
+    cells = (
+        fmt.fit(lane.name, columns[0][1] - 2) + f"{mark} ",
+        f"{lane.running}{draining}{lane.limit}",
+        f"{lane.waiting}/{lane.queue_limit}",
+        "-"
+        if lane.oldest_wait_ms is None
+        else f"{fmt.milliseconds(lane.oldest_wait_ms)}/{fmt.seconds(lane.queue_timeout_s)}",
+        f"  {blocked(lane)}",
+        fmt.milliseconds(lane.p50_60s_ms),
+        fmt.milliseconds(lane.p99_60s_ms),
+        str(sum(lane.refused_60s.values())),
+        fmt.milliseconds(lane.run_p99_60s_ms),
+        "  " + ", ".join(f"{count} {reason}" for reason, count in lane.refused_60s.items()),
+    )
+    line = "".join(fmt.fit(cell, size, right=right) for cell, (_, size, right) in zip(cells, columns, strict=False))
+    style = palette.WARN if lane.waiting or lane.orphans else palette.PLAIN
+    return Text(fmt.fit(line, width), palette.CHOSEN + style if lane.name == chosen else style)
+
+
+def blocked(lane: LaneState) -> str:
+    """Tell what the lane's head waits for, and for how much of the last minute it did."""
+    if lane.limit == 0:
+        return "PAUSED"
+    if lane.blocked_by is None:
+        return f"{lane.orphans} orphans" if lane.orphans else "-"
+    share = lane.blocked_60s.get(lane.blocked_by.value, 0.0) / 60
+    return f"{lane.blocked_by.upper()} {fmt.percent(min(1.0, share))}"
+
+
+def last_change(view: View, width: int) -> Text:
+    """Draw the last knob change: version, when, who, what."""
+    change = view.changes[0] if view.changes else view.state.last_change if view.state else None
+    return Text(fmt.fit("CHANGE " + ("none yet" if change is None else change_text(change)), width))
+
+
+def change_text(change: KnobChange) -> str:
+    """Put a change on one line."""
+    what = ", ".join(f"{key} {_value(before)}>{_value(after)}" for key, (before, after) in change.changes.items())
+    return f"v{change.version} {fmt.clock(change.at)} {what} by {change.actor}"
+
+
+def _value(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def last_snapshot(view: View, width: int) -> Text:
+    """Draw the last snapshot: id, when, what it says."""
+    head = view.snapshots[0] if view.snapshots else view.state.last_snapshot if view.state else None
+    text = "none yet" if head is None else snapshot_text(head)
+    style = palette.BAD if head is not None and head.trigger == "out-of-memory" else palette.PLAIN
+    return Text(fmt.fit("SNAP   " + text, width), style)
+
+
+def snapshot_text(head: SnapshotHead) -> str:
+    """Put a snapshot on one line."""
+    return f"#{head.id} {fmt.clock(head.at)} {head.trigger}, {head.cause}: {head.headline}"
+
+
+def advice(view: View, width: int) -> Text:
+    """Draw what to try, and what will not help."""
+    lanes = view.state.lanes if view.state else ()
+    waiting = [lane for lane in lanes if lane.waiting and lane.blocked_by is not None]
+    if not waiting:
+        return Text(fmt.fit("TRY    nothing to do", width), palette.DIM)
+    lane = max(waiting, key=lambda one: one.oldest_wait_ms or 0.0)
+    return Text(fmt.fit("TRY    " + _advice(lane, view.state.gpus if view.state else ()), width))
+
+
+def _advice(lane: LaneState, gpus: Sequence[GpuState]) -> str:
+    foreign = max((gpu.foreign_bytes for gpu in gpus), default=0)
+    others = f"free others' {fmt.size(foreign)}, or " if foreign else ""
+    match lane.blocked_by:
+        case BlockedBy.SLOTS if lane.limit == 0:
+            return f"{lane.name} is paused: + starts it"
+        case BlockedBy.SLOTS:
+            return f"raise {lane.name} with +: slots are what it waits for"
+        case BlockedBy.BYTES:
+            return f"{others}send {lane.name} smaller requests; raising its limit will NOT help"
+        case BlockedBy.WATERMARK | BlockedBy.BREAKER:
+            return f"{others}wait for runs to end; raising limits will NOT help"
+        case _:
+            return "look at the card: its readings do not come (gpuwatch doctor)"
+
+
+def neighbours(gpu: GpuState, width: int, most: int) -> list[Text]:
+    """Draw the processes on the card, the largest first, with their change."""
+    rows = sorted(gpu.processes, key=lambda p: -(p.used_bytes or 0))[:most]
+    lines = [Text(fmt.fit("PROCESSES      BYTES    60 s  PID", width), palette.DIM)]
+    for process in rows:
+        name = f"{process.unit or process.name}{' (us)' if process.own else ''}"
+        moved = fmt.change(process.change_60s_bytes)
+        figures = (
+            f"{fmt.fit(fmt.size(process.used_bytes), 7, right=True)} {fmt.fit(moved, 7, right=True)}  {process.pid}"
+        )
+        lines.append(Text(fmt.fit(f"{fmt.fit(name, 13)} {figures} {process.cmdline}", width)))
+    return lines
+
+
+def events(view: View, width: int, most: int) -> list[Text]:
+    """Draw the last events, newest first."""
+    lines = [Text(fmt.fit("EVENTS", width), palette.DIM)]
+    styles = {"warning": palette.WARN, "error": palette.BAD}
+    for event in view.events[:most]:
+        text = f"{fmt.clock(event.at)} {event.kind}: {event.message}"
+        lines.append(Text(fmt.fit(text, width), styles.get(event.severity.value, palette.PLAIN)))
+    return lines
+
+
+def running(view: View, now: float, width: int, most: int) -> list[Text]:
+    """Draw the runs that have been under way for longest."""
+    lines = [Text(fmt.fit("RUNNING      LANE     PRICE   FOR", width), palette.DIM)]
+    runs = sorted(view.state.in_flight if view.state else (), key=lambda run: run.started_at)
+    for run in runs[:most]:
+        age = fmt.fit(fmt.seconds(now - run.started_at), 5, right=True)
+        figures = f"{fmt.fit(fmt.size(run.price_bytes), 6, right=True)} {age}"
+        orphan = " ORPHAN" if run.orphan else ""
+        lines.append(Text(fmt.fit(f"{fmt.fit(run.request_id, 12)} {fmt.fit(run.lane, 7)} {figures}{orphan}", width)))
+    return lines
