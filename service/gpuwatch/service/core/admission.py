@@ -2,22 +2,25 @@
 
 Rules. A grant needs, at one moment: a free slot in the lane, room in a card's ledger, normal pressure, a breaker that
 lets it through, and a reading young enough to be believed; slot and promise are taken in the same call. Waiters are
-looked at in the order of the waitlist, at most `SCAN` of them, skipping lanes without a slot and what does not fit; one
-that has waited past ``queue.ageing_s`` and would fit were nothing promised stops the overtaking. Every method that can
-free something answers with the decisions that follow. Times are seconds on one monotonic clock; sizes are bytes.
+looked at in the order of the waitlist, the first `SCAN` of each lane that has a slot, skipping what does not fit; one
+that has waited past ``queue.ageing_s`` and would fit were nothing promised stops the overtaking. That bound is a lane's
+own, so a lane full of what waits for a neighbour's memory hides nobody else. Every method that can free something
+answers with all decisions that follow. Times are seconds on one monotonic clock; sizes are bytes.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from gpuwatch.service.core.blocked import BlockedTime
 from gpuwatch.service.core.card import Card
 from gpuwatch.service.core.decisions import Ask, Decision, Grant, LaneFacts, Refuse, RunFacts, Wait
+from gpuwatch.service.core.fleet import Fleet
 from gpuwatch.service.core.lane import Lane
 from gpuwatch.service.core.waitlist import Waiter, Waitlist
 from gpuwatch.storage.knobs import Knobs
-from gpuwatch.storage.records import BlockedBy, Breaker, Outcome, Pressure, Reading
+from gpuwatch.storage.records import BlockedBy, Outcome, Reading
 
 SCAN: Final = 32
 
@@ -49,6 +52,7 @@ class Admission:
         self.lanes = {name: Lane(name, knobs.by_lane[name]) for name in knobs.lanes}
         self.cards = {index: Card(index, knobs) for index in gpus}
         self.draining = False
+        self._fleet = Fleet(self.cards)
         self._waitlist = Waitlist(knobs.lanes)
         self._runs: dict[int, _Run] = {}
         self._first_block: dict[int, BlockedBy] = {}
@@ -57,22 +61,28 @@ class Admission:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def ask(self, now_s: float, ask: Ask) -> tuple[Decision, ...]:
-        """Decide for one request: its own decision first. Raises `KeyError` for a lane that does not exist."""
+        """Decide for one request: its own decision first.
+
+        Raises `KeyError` for a lane that does not exist, `ValueError` for a ticket that waits or runs already.
+        """
         lane = self.lanes[ask.lane]
+        if ask.ticket in self._runs or ask.ticket in self._waitlist:
+            raise ValueError(f"ticket {ask.ticket} is in use")
         refusal = self._refused_at_once(now_s, ask)
         if refusal is not None:
             return (refusal,)
         deadline_s = now_s + lane.knobs.queue_timeout_s
         self._waitlist.add(Waiter(ask.ticket, ask.lane, ask.price_bytes, now_s, deadline_s))
-        others = self._pump(now_s)
+        cause = self._cause(now_s, lane, ask.price_bytes)
+        others = self._pump(now_s) if cause is None else ()  # its coming lets nobody start but itself
         mine = next((d for d in others if d.ticket == ask.ticket), None)
         if mine is not None:
             return (mine, *(d for d in others if d is not mine))
-        cause = self._cause(now_s, lane, ask.price_bytes) or BlockedBy.BYTES
-        refusal = self._refused_to_wait(now_s, ask, cause)
-        if refusal is not None:
+        cause = cause or BlockedBy.BYTES  # it stands behind one that waits for bytes and stopped the overtaking
+        reason = self._may_not_wait(lane, cause)
+        if reason is not None:
             self._waitlist.remove(ask.ticket)
-            return (refusal, *others)
+            return (self._refuse(now_s, ask, reason, cause), *others)
         self._first_block[ask.ticket] = cause
         self._note_blocked(now_s, ask.lane)
         return (Wait(ticket=ask.ticket, deadline_s=deadline_s, blocked_by=cause), *others)
@@ -124,9 +134,7 @@ class Admission:
     def lose(self, now_s: float, gpu: int) -> tuple[Decision, ...]:
         """Note that a card is gone; when it was the last, nobody can be helped any more."""
         self.cards[gpu].lost = True
-        if not all(card.lost for card in self.cards.values()):
-            return ()
-        return self._refuse_everyone(now_s, Outcome.GPU_LOST)
+        return self._pump(now_s) if self._fleet.present() else self._refuse_everyone(now_s, Outcome.GPU_LOST)
 
     def turn(self, now_s: float, knobs: Knobs) -> tuple[Decision, ...]:
         """Take new knobs: running work goes on, waiters are looked at again."""
@@ -134,7 +142,7 @@ class Admission:
         for name, lane in self.lanes.items():
             lane.knobs = knobs.by_lane[name]
         for card in self.cards.values():
-            card.turn(knobs)
+            card.turn(now_s, knobs)
         return self._pump(now_s)
 
     def drain(self) -> None:
@@ -193,79 +201,71 @@ class Admission:
             head_price_bytes=None if head is None else head.price_bytes,
             blocked_by=self._head_cause(now_s, lane.name),
             blocked_60s=self._blocked[lane.name].seconds(),
-            fits_now=self._fits_now(head),
+            fits_now=self._fleet.count_fitting(head.price_bytes) if head is not None and head.price_bytes else None,
         )
-
-    def _fits_now(self, head: Waiter | None) -> int | None:
-        """How many more of the head's price would fit in bytes now."""
-        if head is None or not head.price_bytes or not self.cards:
-            return None
-        return sum(max(0, card.ledger.available_bytes) // head.price_bytes for card in self.cards.values())
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
     def _refused_at_once(self, now_s: float, ask: Ask) -> Refuse | None:
         if self.draining:
             return self._refuse(now_s, ask, Outcome.DRAINING)
-        cards = self.cards.values()
-        if all(card.lost for card in cards):
+        if not self._fleet.present():
             return self._refuse(now_s, ask, Outcome.GPU_LOST)
-        if not any(card.ledger.fits_empty_card(ask.price_bytes) for card in cards):
+        if not self._fleet.could_ever_take(ask.price_bytes):
             return self._refuse(now_s, ask, Outcome.TOO_LARGE)
-        if all(card.breaker.state is Breaker.OPEN or card.breaker.probe is not None for card in cards):
+        if self._fleet.shut():
             return self._refuse(now_s, ask, Outcome.BREAKER_OPEN, BlockedBy.BREAKER)
-        if self.knobs.word("watermark.action") == "refuse" and all(
-            card.watermark.pressure is Pressure.HIGH for card in cards
-        ):
+        if self.knobs.word("watermark.action") == "refuse" and self._fleet.too_full():
             return self._refuse(now_s, ask, Outcome.WATERMARK, BlockedBy.WATERMARK)
         return None
 
-    def _refused_to_wait(self, now_s: float, ask: Ask, cause: BlockedBy) -> Refuse | None:
+    def _may_not_wait(self, lane: Lane, cause: BlockedBy) -> Outcome | None:
         if cause is BlockedBy.BYTES and self.knobs.word("budget.action") == "refuse":
-            return self._refuse(now_s, ask, Outcome.NO_ROOM, cause)
-        if self._waitlist.waiting(ask.lane) > self.lanes[ask.lane].knobs.queue_limit:
-            return self._refuse(now_s, ask, Outcome.QUEUE_FULL, cause)
-        return None
+            return Outcome.NO_ROOM
+        return Outcome.QUEUE_FULL if self._waitlist.waiting(lane.name) > lane.knobs.queue_limit else None
 
     def _pump(self, now_s: float) -> tuple[Decision, ...]:
-        """Grant what can be granted, in order."""
-        if not self._waitlist:
-            return ()
+        """Grant all that can be granted, one after the other, so that each sees what is left."""
+        grants: list[Decision] = []
+        while self._waitlist and (found := self._next(now_s)):
+            grants.append(self._grant(now_s, *found))
+        return tuple(grants)
+
+    def _next(self, now_s: float) -> tuple[Waiter, Card] | None:
+        """Find who starts next and where: the first in order of what the lanes offer, unless that one only stops."""
+        cards = self._fleet.open(now_s)
+        if not cards:
+            return None
         ageing_s = self.knobs.number("queue.ageing_s")
-        steps = {name: lane.knobs.priority * ageing_s for name, lane in self.lanes.items() if lane.has_slot}
-        chosen: list[tuple[Waiter, Card, int]] = []
-        for seen, waiter in enumerate(self._waitlist.in_order(steps)):
-            if seen >= SCAN:
-                break
-            lane = self.lanes[waiter.lane]
-            if not lane.has_slot:
-                continue
-            card = self._best_card(now_s, waiter.price_bytes)
-            if card is not None:
-                # Taken at once, so that the next one in order sees what is left.
-                lane.take()
-                chosen.append((waiter, card, card.ledger.promise(waiter.price_bytes)))
-                card.runs += 1
-                card.breaker.start(waiter.ticket)
-            elif now_s - waiter.arrived_s > ageing_s and self._stops_overtaking(now_s, waiter):
-                break
-        return tuple(self._grant(now_s, *choice) for choice in chosen)
+        offers = [
+            (offer[0].arrived_s + lane.knobs.priority * ageing_s, offer[0].ticket, offer)
+            for lane in self.lanes.values()
+            if lane.has_slot and (offer := self._offer(now_s, lane.name, cards, now_s - ageing_s))
+        ]
+        _, _, (waiter, card) = min(offers, default=(0, 0, (None, None)))
+        return None if waiter is None or card is None else (waiter, card)
 
-    def _stops_overtaking(self, now_s: float, waiter: Waiter) -> bool:
-        return any(
-            card.blocked_by(now_s, waiter.price_bytes) is BlockedBy.BYTES
-            and card.ledger.fits_without_promises(waiter.price_bytes)
-            for card in self.cards.values()
-        )
+    def _offer(self, now_s: float, lane: str, cards: list[Card], aged_s: float) -> tuple[Waiter, Card | None] | None:
+        """Find the lane's first waiter that could start on one of ``cards``, or that stops those behind it."""
+        unfit_bytes: float = inf  # what has no room leaves none for more: most waiters cost one comparison
+        for waiter in self._waitlist.first(lane, SCAN):
+            price_bytes = waiter.price_bytes
+            if price_bytes is None or price_bytes < unfit_bytes:
+                fitting = [card for card in cards if card.ledger.fits(price_bytes)]
+                if fitting:
+                    return waiter, max(fitting, key=lambda card: card.ledger.available_bytes)
+                unfit_bytes = unfit_bytes if price_bytes is None else price_bytes
+            if waiter.arrived_s < aged_s and self._fleet.waits_for_promises(now_s, price_bytes):
+                return waiter, None
+        return None
 
-    def _best_card(self, now_s: float, price_bytes: int | None) -> Card | None:
-        """Find the card with the most room among those where the price can start now."""
-        fitting = [card for card in self.cards.values() if card.blocked_by(now_s, price_bytes) is None]
-        return max(fitting, key=lambda card: card.ledger.available_bytes, default=None)
-
-    def _grant(self, now_s: float, waiter: Waiter, card: Card, promised_bytes: int) -> Grant:
+    def _grant(self, now_s: float, waiter: Waiter, card: Card) -> Grant:
         self._waitlist.remove(waiter.ticket)
-        alone = waiter.price_bytes is None and card.ledger.terms.enforced
+        self.lanes[waiter.lane].take()
+        promised_bytes = card.ledger.promise(waiter.price_bytes)
+        card.runs += 1
+        card.breaker.start(waiter.ticket)
+        alone = waiter.price_bytes is None
         self._runs[waiter.ticket] = _Run(waiter.lane, card.index, promised_bytes, alone=alone, started_s=now_s)
         return Grant(
             ticket=waiter.ticket,
@@ -277,11 +277,8 @@ class Admission:
 
     def _cause(self, now_s: float, lane: Lane, price_bytes: int | None) -> BlockedBy | None:
         """Tell what keeps a request from starting. Slots last: where bytes are short, a higher limit will not help."""
-        causes = {card.blocked_by(now_s, price_bytes) for card in self.cards.values()}
-        if None in causes:
-            return None if lane.has_slot else BlockedBy.SLOTS
-        order = (BlockedBy.BYTES, BlockedBy.WATERMARK, BlockedBy.BREAKER, BlockedBy.STALE)
-        return next((cause for cause in order if cause in causes), BlockedBy.STALE)
+        cause = self._fleet.blocked_by(now_s, price_bytes)
+        return BlockedBy.SLOTS if cause is None and not lane.has_slot else cause
 
     def _head_cause(self, now_s: float, lane: str) -> BlockedBy | None:
         head = self._waitlist.head(lane)
@@ -306,11 +303,9 @@ class Admission:
     def _refuse(self, now_s: float, who: Ask | Waiter, reason: Outcome, blocked_by: BlockedBy | None = None) -> Refuse:
         lane = self.lanes[who.lane]
         waiting = self._waitlist.waiting(who.lane)
-        roomiest = max((c.ledger for c in self.cards.values()), key=lambda led: led.available_bytes, default=None)
+        roomiest = self._fleet.roomiest()
         permanent = reason is Outcome.TOO_LARGE
         capacity = None if roomiest is None else roomiest.capacity_bytes
-        if permanent and roomiest is not None:
-            capacity = roomiest.empty_capacity_bytes
         return Refuse(
             ticket=who.ticket,
             reason=reason,
@@ -318,7 +313,7 @@ class Admission:
             blocked_by=blocked_by,
             price_bytes=who.price_bytes,
             available_bytes=None if roomiest is None else max(0, roomiest.available_bytes),
-            capacity_bytes=capacity,
+            capacity_bytes=self._fleet.most_ever_bytes() if permanent else capacity,
             waiting=waiting,
             waited_s=now_s - who.arrived_s if isinstance(who, Waiter) else 0.0,
         )

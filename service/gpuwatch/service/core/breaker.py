@@ -55,14 +55,12 @@ class CircuitBreaker:
         self.since_s = now_s
         self.probe = None
 
-    def observe(self, now_s: float, pressure_ratio: float) -> bool:
-        """Take in pressure_bytes / total_bytes; tell whether the state changed with it."""
-        before = self.state
-        if pressure_ratio >= self.trip_ratio and before is not Breaker.FATAL:
+    def observe(self, now_s: float, pressure_ratio: float) -> None:
+        """Take in pressure_bytes / total_bytes."""
+        if pressure_ratio >= self.trip_ratio and self.state is not Breaker.FATAL:
             self.happen(now_s, BreakerEvent.TRIP)
-        elif before is Breaker.OPEN and now_s - self.since_s >= self.cooldown_s:
+        elif self.state is Breaker.OPEN and now_s - self.since_s >= self.cooldown_s:
             self.happen(now_s, BreakerEvent.COOLED)
-        return self.state is not before
 
     @property
     def lets_through(self) -> bool:

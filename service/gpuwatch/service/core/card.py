@@ -10,7 +10,7 @@ from gpuwatch.storage.records import BlockedBy, Pressure, Reading
 class Card:
     """One GPU. ``runs`` counts our runs on it; times are seconds on admission's clock."""
 
-    __slots__ = ("_fails_open", "_refresh_s", "_stale_after_s", "breaker", "index", "ledger", "lost", "observed_s",
+    __slots__ = ("_fails_open", "_ratio", "_stale_after_s", "_told", "breaker", "index", "ledger", "lost", "observed_s",
                  "runs", "watermark")  # fmt: skip
 
     def __init__(self, index: int, knobs: Knobs) -> None:
@@ -23,10 +23,12 @@ class Card:
         self.observed_s: float | None = None
         self.lost = False
         self.runs = 0
-        self.turn(knobs)
+        self._ratio = 0.0
+        self._told = (self.watermark.pressure, self.breaker.state)
+        self.turn(0.0, knobs)
 
-    def turn(self, knobs: Knobs) -> None:
-        """Take the knobs' new values."""
+    def turn(self, now_s: float, knobs: Knobs) -> None:
+        """Take the knobs' new values; a reading that is still believed is judged by them at once."""
         self.ledger.turn(_terms(knobs))
         self.watermark.turn(high_ratio=knobs.number("watermark.high"), low_ratio=knobs.number("watermark.low"))
         self.breaker.trip_ratio = knobs.number("breaker.trip")
@@ -35,14 +37,22 @@ class Card:
         self._stale_after_s = max(
             knobs.number("sampling.stale_after_s"), 2 * knobs.number("sampling.interval_ms") / 1000
         )
+        if self.stale_since_s(now_s) is None:
+            self._judge(now_s)
 
     def observe(self, now_s: float, reading: Reading) -> tuple[bool, bool]:
-        """Take in a reading; tell whether pressure and whether the breaker changed with it."""
+        """Take in a reading; tell whether pressure and whether the breaker are others than at the reading before."""
         self.lost = False
         self.observed_s = now_s
         self.ledger.observe(now_s, reading, idle=self.runs == 0)
-        ratio = reading.pressure_bytes / reading.total_bytes
-        return self.watermark.observe(now_s, ratio), self.breaker.observe(now_s, ratio)
+        self._ratio = reading.pressure_bytes / reading.total_bytes
+        self._judge(now_s)
+        before, self._told = self._told, (self.watermark.pressure, self.breaker.state)
+        return self._told[0] is not before[0], self._told[1] is not before[1]
+
+    def _judge(self, now_s: float) -> None:
+        self.watermark.observe(now_s, self._ratio)
+        self.breaker.observe(now_s, self._ratio)
 
     def stale_since_s(self, now_s: float) -> float | None:
         """Tell since when the readings are too old to be believed; ``None`` while they are good."""

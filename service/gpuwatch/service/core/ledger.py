@@ -1,11 +1,15 @@
 """Bytes promised on one GPU, never past its capacity.
 
-capacity = (min(min(total - margin, high * total) - max(foreign, foreign_reserve), max) - context - idle_baseline)
+capacity = (min(min(total - margin, high * total - 1) - max(foreign, foreign_reserve), max) - context - idle_baseline)
            / fragmentation_factor
 
 ``idle_baseline`` is what stays allocated when nothing of ours runs (weights, workspaces, leaks), followed slowly.
 The factor turns live bytes into what the card must hold for them: 60 mixed shapes through torch's allocator rules
-needed 1.18 to 1.34 times their live peak. A card filled with honest promises stays below its own high mark.
+needed 1.18 to 1.34 times their live peak. A card filled with honest promises stays below its own high mark: that mark
+itself is high already, hence the one byte.
+
+A price that is unknown is promised all there is and fits only where nothing else is promised; while it is, nothing
+else fits, whatever was turned in between.
 """
 
 from dataclasses import dataclass
@@ -33,8 +37,8 @@ class Terms:
 class Ledger:
     """The promises on one card. Without a reading the capacity is 0: nothing is promised blindly."""
 
-    __slots__ = ("_alone", "_observed_s", "capacity_bytes", "empty_capacity_bytes", "factor", "idle_baseline_bytes",
-                 "promised_bytes", "reading", "terms")  # fmt: skip
+    __slots__ = ("_observed_s", "_promises", "_unknown", "capacity_bytes", "empty_capacity_bytes", "factor",
+                 "idle_baseline_bytes", "promised_bytes", "reading", "terms")  # fmt: skip
 
     def __init__(self, terms: Terms, *, factor: float = FRAGMENTATION_PRIOR) -> None:
         self.terms = terms
@@ -44,7 +48,8 @@ class Ledger:
         self.promised_bytes = 0
         self.capacity_bytes = 0
         self.empty_capacity_bytes = 0
-        self._alone: bool = False
+        self._promises = 0
+        self._unknown = 0
         self._observed_s: float | None = None
 
     @property
@@ -81,7 +86,7 @@ class Ledger:
         assert self.reading is not None  # noqa: S101 - callers look first
         total = self.reading.total_bytes
         margin = self.terms.margin_bytes or min(_AUTO_MARGIN_BYTES, int(total * _AUTO_MARGIN_RATIO))
-        ours = min(total - margin, int(self.terms.high_ratio * total))
+        ours = min(total - margin, int(self.terms.high_ratio * total) - 1)
         ours -= max(foreign_bytes, self.terms.foreign_reserve_bytes)
         if self.terms.max_bytes:
             ours = min(ours, self.terms.max_bytes)
@@ -91,10 +96,10 @@ class Ledger:
         """Whether the price can be promised now; ``None`` (unknown) fits only a card without promises."""
         if not self.terms.enforced:
             return True
-        if self._alone:
+        if self._unknown:
             return False
         if price_bytes is None:
-            return self.promised_bytes == 0 and self.capacity_bytes > 0
+            return self._promises == 0 and self.capacity_bytes > 0
         return price_bytes <= self.available_bytes
 
     def fits_without_promises(self, price_bytes: int | None) -> bool:
@@ -109,16 +114,17 @@ class Ledger:
         """Promise the bytes and tell how many (all of them for an unknown price). Raises `ValueError` if not fit."""
         if not self.fits(price_bytes):
             raise ValueError(f"{price_bytes} B do not fit: {self.available_bytes} B of {self.capacity_bytes} B left")
+        self._promises += 1
         if price_bytes is None:
-            self._alone = self.terms.enforced
+            self._unknown += 1
             price_bytes = self.capacity_bytes if self.terms.enforced else 0
         self.promised_bytes += price_bytes
         return price_bytes
 
     def release(self, promised_bytes: int, *, alone: bool) -> None:
-        """Take a promise back. Raises `ValueError` where less was promised."""
-        if promised_bytes > self.promised_bytes:
+        """Take a promise back; ``alone``: its price was unknown. Raises `ValueError` where no such one was made."""
+        if promised_bytes > self.promised_bytes or self._promises == 0 or (alone and self._unknown == 0):
             raise ValueError(f"{promised_bytes} B come back but only {self.promised_bytes} B were promised")
+        self._promises -= 1
+        self._unknown -= alone
         self.promised_bytes -= promised_bytes
-        if alone:
-            self._alone = False

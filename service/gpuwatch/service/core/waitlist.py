@@ -1,14 +1,14 @@
 """Who waits, and in what order: one queue for the whole service.
 
 Order is ``arrival_s + priority * ageing_s``. All waiters of a lane share its priority, so inside a lane the order is
-that of arrival and only the lanes' heads have to be merged: adding, removing and finding the next cost nothing per
+that of arrival and only what the lanes offer has to be compared: adding, removing and finding the next cost nothing per
 waiter, and turning a priority re-orders everything at once. Times are seconds.
 """
 
-import heapq
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +56,10 @@ class Waitlist:
         line = self._lanes[lane]
         return line[next(iter(line))] if line else None
 
-    def in_order(self, step_s: dict[str, float]) -> Iterator[Waiter]:
-        """Walk all waiters in order; ``step_s`` names the lanes to look at and what each adds to an arrival.
-
-        The list must not change during the walk.
-        """
-        lines = [_keyed(self._lanes[lane], add_s) for lane, add_s in step_s.items() if self._lanes[lane]]
-        return (waiter for _, _, waiter in (lines[0] if len(lines) == 1 else heapq.merge(*lines)))
+    def first(self, lane: str, most: int) -> Iterator[Waiter]:
+        """Walk the lane's first ``most`` waiters; the list must not change meanwhile."""
+        return islice(self._lanes[lane].values(), most)
 
     def everyone(self) -> tuple[Waiter, ...]:
         """List all waiters, lane by lane."""
         return tuple(w for line in self._lanes.values() for w in line.values())
-
-
-def _keyed(line: OrderedDict[int, Waiter], add_s: float) -> Iterator[tuple[float, int, Waiter]]:
-    return ((w.arrived_s + add_s, w.ticket, w) for w in line.values())

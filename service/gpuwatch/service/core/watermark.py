@@ -20,14 +20,12 @@ class Watermark:
         self.high_ratio = high_ratio
         self.low_ratio = low_ratio
 
-    def observe(self, now_s: float, pressure_ratio: float) -> bool:
-        """Take in pressure_bytes / total_bytes; tell whether the pressure changed with it."""
+    def observe(self, now_s: float, pressure_ratio: float) -> None:
+        """Take in pressure_bytes / total_bytes."""
         before = self.pressure
         if pressure_ratio >= self.high_ratio:
             self.pressure = Pressure.HIGH
         elif pressure_ratio < self.low_ratio:
             self.pressure = Pressure.NORMAL
-        if self.pressure is before:
-            return False
-        self.since_s = now_s
-        return True
+        if self.pressure is not before:
+            self.since_s = now_s
