@@ -1,7 +1,8 @@
 """A dispatcher on a bench, and a whole runtime with both of its faces, over fake cards and models."""
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ from gpuwatch.service.http.inference import inference_app
 from gpuwatch.service.models.base import Model
 from gpuwatch.service.requests import Entry, Requests
 from gpuwatch.service.runtime import Runtime
+from gpuwatch.service.serving import _bind as bind
+from gpuwatch.service.serving import _server as server_of
 from gpuwatch.service.settings import Settings
 from gpuwatch.service.snapshots import Scene, Snapshots
 from gpuwatch.service.start import start
@@ -155,6 +158,9 @@ class Service:
     cards: dict[int, FakeDevice]
     inference: httpx.AsyncClient
     admin: httpx.AsyncClient
+    pending: list["asyncio.Future[httpx.Response]"] = field(default_factory=list)
+    """Calls under way that the test does not wait for itself; ``releases`` lets their work go at the end."""
+    releases: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def card(self) -> FakeDevice:
@@ -215,7 +221,12 @@ async def service(
             found = Service(runtime, home, mine, one, two)
             if wait:
                 await found.readings()
-            yield found
+            try:
+                yield found
+            finally:
+                for release in found.releases:
+                    release()
+                await asyncio.gather(*found.pending)
     finally:
         for card in mine.values():
             card.may_read.set()
@@ -224,3 +235,17 @@ async def service(
 
 def _client(app: ASGIApp, **more: Any) -> httpx.AsyncClient:  # noqa: ANN401 - any of the client's arguments
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1", **more)
+
+
+@asynccontextmanager
+async def listening(app: ASGIApp) -> AsyncIterator[tuple[str, int]]:
+    """Serve an app on a free port, as the service does: for what only a real connection shows."""
+    sock = bind("127.0.0.1", 0)
+    server = server_of(app)
+    task = asyncio.ensure_future(server.serve(sockets=[sock]))
+    await until(lambda: server.started)
+    try:
+        yield sock.getsockname()
+    finally:
+        server.should_exit = True
+        await task
