@@ -55,9 +55,9 @@ def test_it_stays_open_until_the_cooldown_has_passed_since_the_card_was_last_too
     made.observe(0.0, 0.99)
     made.observe(4.0, 0.99)
     made.observe(8.9, 0.1)
-    assert made.state is Breaker.OPEN
+    assert facts(made) == (Breaker.OPEN, 4.0, None)
     made.observe(9.0, 0.1)
-    assert made.state is Breaker.HALF_OPEN
+    assert facts(made) == (Breaker.HALF_OPEN, 9.0, None)
 
 
 def test_half_open_lets_exactly_one_run_through() -> None:

@@ -129,7 +129,7 @@ def test_lowered_marks_judge_the_last_reading_at_once_and_the_next_one_tells(
 
 def test_raised_marks_judge_the_last_reading_at_once() -> None:
     made = card(foreign_bytes=share(0.86))
-    assert made.watermark.pressure is Pressure.HIGH
+    assert made.blocked_by(100.0, MIB) is BlockedBy.WATERMARK
     turn(made, 100.5, {"watermark.high": 0.95, "watermark.low": 0.90})
     assert made.watermark.pressure is Pressure.NORMAL
 
