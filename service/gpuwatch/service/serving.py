@@ -46,7 +46,10 @@ def serve(settings: Settings) -> int:
     home = DataDir(settings.data_dir) if settings.data_dir else DataDir.default(os.environ)
     try:
         home.prepare()
-        with home.hold(), asyncio.Runner(loop_factory=uvicorn.Config(app="", log_config=None).get_loop_factory()) as runner:
+        with (
+            home.hold(),
+            asyncio.Runner(loop_factory=uvicorn.Config(app="", log_config=None).get_loop_factory()) as runner,
+        ):
             return runner.run(_serve(settings, home))
     except (SettingsError, CannotLoad, StorageError, OSError) as error:
         _say(f"gpuwatch: {error}")
