@@ -7,7 +7,7 @@ as dotted keys or nested tables; sizes and durations may be written with their u
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_settings import (
@@ -106,7 +106,7 @@ class Settings(BaseSettings):
     data_dir: Path | None = None
     name: str = ""
     grace_s: float = Field(default=30.0, ge=0)
-    log_level: str = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     knobs: dict[str, Any] = Field(default_factory=dict)
     inference: InferenceSettings = InferenceSettings()
     admin: AdminSettings = AdminSettings()

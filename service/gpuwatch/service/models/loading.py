@@ -44,6 +44,8 @@ def _attribute(target: str) -> Any:  # noqa: ANN401 - whatever the module holds
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise CannotLoad(f"{target}: cannot import {module_name}: {error}") from error
+    except Exception as error:
+        raise CannotLoad(f"{target}: importing {module_name} raised {type(error).__name__}: {error}") from error
     try:
         return getattr(module, attribute)
     except AttributeError:
