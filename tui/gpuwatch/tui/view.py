@@ -1,8 +1,8 @@
 """What the console knows, and how news change it: pure.
 
-`fold` gives a new `View`; nothing is drawn and nothing is asked here. Times are Unix seconds of the console's clock,
-but for those inside the service's own records. History is kept in slots of `SLOT_S`, each with the largest value that
-fell into it: a peak is never thinned away, and a slot without news is a gap.
+`fold` gives a new `View`; nothing is drawn and nothing is asked here. Times are Unix seconds: ``now`` and what is named
+``state_at`` or ``link_since`` on the console's clock, all else on the service's own. History is kept in slots of
+`SLOT_S`, each with the largest value that fell into it: a peak is never thinned away, a slot without news is a gap.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,12 @@ from typing import Final
 
 from gpuwatch.storage.records import Event, KnobChange, KnobValue, RequestRecord, Trigger
 from gpuwatch.storage.state import SnapshotHead, State
+from gpuwatch.tui.effect import Effect, begin, go_on
+from gpuwatch.tui.rates import Rates, Tally, follow, rates, tally
 
 SLOT_S: Final = 0.5
 HISTORY_S: Final = 900.0
-RATE_S: Final = 5.0
-STALE_S: Final = 3.0
+STALE_S: Final = 1.0
 _KEEP: Final = 200
 
 
@@ -129,15 +130,6 @@ News = StateNews | EventNews | RequestNews | SnapshotNews | ChangeNews | KnobsNe
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """Answers a second over the last few seconds, refusals by reason; ``None`` before there are two states."""
-
-    incoming: float | None = None
-    ok: float | None = None
-    refused: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class View:
     """Everything the screens draw from."""
 
@@ -155,8 +147,9 @@ class View:
     changes: tuple[KnobChange, ...] = ()
     events: tuple[Event, ...] = ()
     left_out: int = 0
-    rates: Rates = field(default_factory=Rates)
-    counts: tuple[tuple[float, Mapping[str, int]], ...] = ()
+    tallies: tuple[Tally, ...] = ()
+    rates: Rates | None = None
+    effect: Effect | None = None
 
     def ratio(self, key: str, default: float) -> float:
         """Give a knob that is a share of the card, ``default`` before it is known."""
@@ -166,6 +159,10 @@ class View:
     def age_s(self, now: float) -> float | None:
         """Seconds since the last state."""
         return None if self.state_at is None else max(0.0, now - self.state_at)
+
+    def service_now(self, now: float) -> float:
+        """Give the service's clock at the console's ``now``: the two need not agree."""
+        return now if self.state is None or self.state_at is None else self.state.at + (now - self.state_at)
 
     def is_stale(self, now: float) -> bool:
         """Whether what is shown is too old to be taken for now."""
@@ -198,14 +195,11 @@ def fold(view: View, news: News, now: float) -> View:  # noqa: PLR0911 - one way
 
 
 def _with_state(view: View, state: State, now: float) -> View:
-    counts = _total_outcomes(state)
-    restarted = view.state is not None and view.state.service.started_at != state.service.started_at
-    kept = () if restarted else tuple(c for c in view.counts if c[0] >= now - RATE_S)
     points = {
         gpu.index: _add(
             view.points.get(gpu.index, ()),
             Point(
-                at=now,
+                at=state.at,
                 used=gpu.used_bytes,
                 reserved=gpu.reserved_bytes,
                 allocated=gpu.allocated_bytes,
@@ -215,13 +209,15 @@ def _with_state(view: View, state: State, now: float) -> View:
         )
         for gpu in state.gpus
     }
+    tallies = follow(view.tallies, tally(state))
     return replace(
         view,
         state=state,
         state_at=now,
         points={**view.points, **points},
-        counts=(*kept, (now, counts)),
-        rates=_rates(kept, now, counts),
+        tallies=tallies,
+        rates=rates(tallies),
+        effect=go_on(view.effect, state),
     )
 
 
@@ -241,6 +237,7 @@ def _with_change(view: View, turned: KnobChange) -> View:
         knobs_version=max(view.knobs_version, turned.version),
         changes=(turned, *view.changes)[:_KEEP],
         marks=(*view.marks, Mark(turned.at, MarkKind.KNOB))[-_KEEP:],
+        effect=begin(turned, view.state),
     )
 
 
@@ -254,9 +251,9 @@ def _with_past(view: View, past: PastNews) -> View:
     return replace(
         view,
         points={**view.points, **points},
-        snapshots=past.snapshots or view.snapshots,
-        changes=past.changes or view.changes,
-        events=past.events or view.events,
+        snapshots=past.snapshots,
+        changes=past.changes,
+        events=past.events,
         marks=tuple(sorted(marks, key=lambda mark: mark.at))[-_KEEP:],
     )
 
@@ -267,6 +264,9 @@ def _snapshot_mark(head: SnapshotHead) -> Mark:
 
 def _add(points: tuple[Point, ...], new: Point) -> tuple[Point, ...]:
     """Put a point into its slot, keeping the largest values, and let go of what is too old."""
+    points = (
+        tuple(p for p in points if p.at <= new.at) if points and points[-1].at > new.at else points
+    )  # clock set back
     last = points[-1] if points else None
     if last is not None and int(last.at / SLOT_S) == int(new.at / SLOT_S):
         merged = Point(last.at, *(_most(getattr(last, n), getattr(new, n)) for n in Point.__slots__[1:]))
@@ -277,21 +277,3 @@ def _add(points: tuple[Point, ...], new: Point) -> tuple[Point, ...]:
 
 def _most(one: float | None, other: float | None) -> float | None:
     return other if one is None else one if other is None else max(one, other)
-
-
-def _total_outcomes(state: State) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for lane in state.lanes:
-        for outcome, count in lane.outcomes.items():
-            totals[outcome] = totals.get(outcome, 0) + count
-    return totals
-
-
-def _rates(kept: tuple[tuple[float, Mapping[str, int]], ...], now: float, counts: Mapping[str, int]) -> Rates:
-    if not kept or now <= kept[0][0]:
-        return Rates()
-    since, before = kept[0]
-    per_s = {outcome: (count - before.get(outcome, 0)) / (now - since) for outcome, count in counts.items()}
-    ok = per_s.pop("ok", 0.0)
-    refused = {outcome: value for outcome, value in per_s.items() if value > 0}
-    return Rates(incoming=ok + sum(refused.values()), ok=ok, refused=refused)

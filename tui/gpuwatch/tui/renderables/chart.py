@@ -16,8 +16,8 @@ from gpuwatch.tui import format as fmt
 from gpuwatch.tui.renderables import palette
 from gpuwatch.tui.view import Mark, Point
 
-AXIS: Final = 6
-TAIL: Final = 2
+AXIS: Final = 7
+TAIL: Final = 6
 HOLD_S: Final = 2.5
 WINDOWS_S: Final = (120.0, 300.0, 900.0)
 _DOTS: Final = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -54,6 +54,7 @@ class Scale:
     now: float
     window_s: float
     high: float
+    low: float
     breaker: float
 
 
@@ -69,12 +70,12 @@ def chart(points: Sequence[Point], marks: Iterable[Mark], scale: Scale, width: i
     if columns < _LEAST or rows < _LEAST:
         return [[Segment(" " * max(0, width))] for _ in range(max(0, height))]
     canvas = _Canvas(columns, rows)
-    tails: dict[int, tuple[str, Style]] = {}
+    tails: dict[int, list[Segment]] = {}
     for series in SERIES:
         values = columns_of(points, series.field, scale, columns * 2)
         canvas.draw(values, scale.top, series.style)
         if values[-1] is not None:
-            tails[canvas.row_of(values[-1], scale.top)] = (series.letter, series.style)
+            tails.setdefault(canvas.row_of(values[-1], scale.top), []).append(Segment(series.letter, series.style))
     guides = _guides(scale, rows)
     lines = [_legend(points, width)]
     lines += [_plot_line(canvas, row, guides, tails, columns) for row in range(rows)]
@@ -142,28 +143,31 @@ class _Canvas:
 def _guides(scale: Scale, rows: int) -> dict[int, tuple[str, Style]]:
     """Rows with a label: the two marks, and half and nothing of the card where they leave room."""
     guides: dict[int, tuple[str, Style]] = {}
-
-    def put(ratio: float, label: str, style: Style) -> None:
-        row = round((1 - min(1.0, max(0.0, ratio))) * (rows * _DOTS_HIGH - 1)) // _DOTS_HIGH
-        guides.setdefault(row, (label, style))
-
-    put(scale.high, f"{scale.high * 100:.0f}%H", palette.WARN)
-    put(scale.breaker, f"{scale.breaker * 100:.0f}%B", palette.BAD)
-    put(1.0, fmt.size(scale.top), palette.DIM)
-    put(0.5, "50%", palette.DIM)
-    put(0.0, "0", palette.DIM)
+    marks = ((scale.breaker, "B", palette.BAD), (scale.high, "H", palette.WARN), (scale.low, "L", palette.DIM))
+    for ratio, letter, style in marks:
+        row = _row(ratio, rows)
+        # Marks that share a row share its label: B95H92.
+        before = guides.get(row)
+        text = f"{letter}{ratio * 100:.0f}"
+        guides[row] = (text, style) if before is None else (before[0] + text, before[1])
+    for ratio, text in ((1.0, fmt.size(scale.top)), (0.5, "50%"), (0.0, "0")):
+        guides.setdefault(_row(ratio, rows), (text, palette.DIM))
     return guides
+
+
+def _row(ratio: float, rows: int) -> int:
+    return round((1 - min(1.0, max(0.0, ratio))) * (rows * _DOTS_HIGH - 1)) // _DOTS_HIGH
 
 
 def _plot_line(
     canvas: _Canvas,
     row: int,
     guides: dict[int, tuple[str, Style]],
-    tails: dict[int, tuple[str, Style]],
+    tails: dict[int, list[Segment]],
     columns: int,
 ) -> list[Segment]:
     label, label_style = guides.get(row, ("", palette.DIM))
-    dotted = label.endswith(("H", "B")) or label == "50%"
+    marked = label[:1] in {"B", "H", "L"} and label != ""
     segments = [Segment(fmt.fit(label, AXIS - 1, right=True), label_style), Segment("│", palette.DIM)]
     bits, styles = canvas.bits[row], canvas.styles[row]
     column = 0
@@ -173,14 +177,14 @@ def _plot_line(
         while end < columns and styles[end] is style:
             end += 1
         if style is None:
-            rest = ("┄" if label != "50%" else "·") if dotted else " "
-            segments.append(Segment(rest * (end - column), label_style if dotted else palette.PLAIN))
+            segments.append(
+                Segment(("┄" if marked else " ") * (end - column), label_style if marked else palette.PLAIN)
+            )
         else:
             segments.append(Segment("".join(chr(_BLANK + bit) for bit in bits[column:end]), style))
         column = end
-    letter, tail_style = tails.get(row, ("", palette.PLAIN))
-    segments.append(Segment(fmt.fit(f" {letter}", TAIL), tail_style))
-    return segments
+    tail = tails.get(row, [])
+    return [*segments, Segment(" "), *tail, Segment(" " * (TAIL - 1 - len(tail)))]
 
 
 def _legend(points: Sequence[Point], width: int) -> list[Segment]:
@@ -199,14 +203,14 @@ def _legend(points: Sequence[Point], width: int) -> list[Segment]:
 
 def _time_axis(marks: Iterable[Mark], scale: Scale, columns: int) -> list[Segment]:
     cells = [" "] * columns
-    begin = fmt.clock(scale.now - scale.window_s)[:5]
-    end = f"{scale.window_s / 60:.0f} min"
-    cells[: len(begin)] = begin
-    cells[columns - len(end) :] = end
     for mark in sorted(
         marks, key=lambda m: m.kind.value != "!", reverse=True
     ):  # an out-of-memory is drawn last: on top
         place = columns - 1 - int((scale.now - mark.at) / scale.window_s * columns)
         if 0 <= place < columns and mark.at <= scale.now:
             cells[place] = mark.kind.value
-    return [Segment(" " * AXIS, palette.DIM), Segment("".join(cells[:columns]), palette.DIM), Segment(" " * TAIL)]
+    end = f"{scale.window_s / 60:.0f} min"
+    for text, start in ((fmt.clock(scale.now - scale.window_s)[:5], 0), (end, columns - len(end))):
+        if all(cell == " " for cell in cells[start : start + len(text)]):  # a mark is worth more than a label
+            cells[start : start + len(text)] = text
+    return [Segment(" " * AXIS), Segment("".join(cells[:columns]), palette.STRONG), Segment(" " * TAIL)]

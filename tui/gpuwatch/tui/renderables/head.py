@@ -1,16 +1,17 @@
 """The top of the dashboard: who, how, since when, how old; why requests wait; what comes in and goes out. Pure."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from rich.style import Style
 from rich.text import Text
 
+from gpuwatch.storage.records import Trigger
 from gpuwatch.storage.state import GpuState, GpuStatus, State, Status
 from gpuwatch.tui import format as fmt
 from gpuwatch.tui.renderables import palette
 from gpuwatch.tui.view import Link, View
 
+_DAY_S: Final = 86_400.0
 _READYZ: Final = {Status.READY: 200, Status.DEGRADED: 200, Status.DRAINING: 503, Status.FATAL: 503}
 
 
@@ -23,7 +24,7 @@ def header(view: View, now: float, width: int, *, read_only: bool = False) -> Te
         return Text(fmt.sides("gpuwatch", right, width), palette.STRONG)
     service = state.service
     flags = "".join(f" {word}" for word in _flags(state, read_only=read_only))
-    since = fmt.seconds(now - service.since)
+    since = fmt.seconds(view.service_now(now) - service.since)
     mark = "" if service.status is Status.READY else "! "
     status = f"{mark}{service.status.upper()} {since} (readyz {readyz(state)})"
     mode = {"enforce": "ENFORCING", "observe": "OBSERVE", "bypass": "BYPASS"}.get(service.mode, service.mode.upper())
@@ -69,33 +70,33 @@ def _why(view: View, now: float) -> tuple[str, Style]:
     return view.state.verdict, palette.WARN if waiting else palette.GOOD
 
 
-def flow(view: View, width: int) -> Text:
-    """Draw the third line: answers a second, refusals by reason, out-of-memories, and what telemetry lost."""
-    rates, state = view.rates, view.state
-    refused = sum(rates.refused.values()) if rates.ok is not None else None
-    by_reason = ", ".join(f"{reason} {fmt.rate(per_s)}" for reason, per_s in _largest(rates.refused))
-    ooms = 0 if state is None else sum(lane.outcomes.get("out-of-memory", 0) for lane in state.lanes)
-    lost = 0 if state is None else state.telemetry.dropped
-    left = f"IN {fmt.rate(rates.incoming)}/s  OK {fmt.rate(rates.ok)}  REFUSED {fmt.rate(refused)}/s"
+def flow(view: View, now: float, width: int) -> Text:
+    """Draw the third line: requests a second, refusals by reason, out-of-memories, and what telemetry lost."""
+    rates = view.rates
+    lost = view.left_out + (view.state.telemetry.dropped if view.state else 0)
+    ooms = out_of_memories(view, view.service_now(now) - _DAY_S)
+    right = f" | OOM 24h {ooms} | lost {lost}"
+    if rates is None:
+        return Text(fmt.sides("IN -/s  OK -  REFUSED -/s", right, width), palette.DIM)
+    by_reason = ", ".join(f"{reason} {fmt.rate(per_s)}" for reason, per_s in rates.refused)
+    left = f"IN {fmt.rate(rates.arrived)}/s  OK {fmt.rate(rates.ok)}  REFUSED {fmt.rate(rates.refused_all)}/s"
     left += f": {by_reason}" if by_reason else ""
-    right = f" | OOM {ooms} | lost {lost + view.left_out}"
-    alarming = bool(lost or ooms)
-    return Text(fmt.sides(left, right, width), palette.WARN if refused or alarming else palette.PLAIN)
+    return Text(fmt.sides(left, right, width), palette.WARN if rates.refused or lost or ooms else palette.PLAIN)
 
 
-def _largest(refused: Mapping[str, float]) -> list[tuple[str, float]]:
-    return sorted(refused.items(), key=lambda pair: -pair[1])
+def out_of_memories(view: View, since: float) -> int:
+    """Count the out-of-memory snapshots since a time of the service's clock."""
+    return sum(head.trigger is Trigger.OUT_OF_MEMORY and head.at >= since for head in view.snapshots)
 
 
 def card(gpu: GpuState, width: int) -> Text:
     """Draw the card's own line."""
-    figures = [f"GPU{gpu.index} {fmt.clean(gpu.name)} {fmt.size(gpu.total_bytes)}"]
+    figures = [f"GPU{gpu.index} {fmt.size(gpu.total_bytes)}", f"pressure {gpu.pressure}", f"breaker {gpu.breaker}"]
     if gpu.util_pct is not None:
         figures.append(f"util {gpu.util_pct:.0f}%")
     if gpu.temperature_c is not None:
         figures.append(f"{gpu.temperature_c:.0f}C")
-    figures.append(f"pressure {gpu.pressure}")
-    figures.append(f"breaker {gpu.breaker}")
+    figures.append(fmt.clean(gpu.name))
     right = f"read {fmt.seconds(gpu.read_age_s)} ago"
     calm = gpu.pressure == "normal" and gpu.breaker == "closed" and gpu.status is GpuStatus.OK
     return Text(fmt.sides("  ".join(figures), right, width), palette.STRONG if calm else palette.WARN)

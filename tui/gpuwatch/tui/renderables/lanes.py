@@ -5,23 +5,25 @@ from typing import Final
 
 from rich.text import Text
 
-from gpuwatch.storage.records import BlockedBy, KnobChange
+from gpuwatch.storage.records import BlockedBy, KnobChange, Trigger
 from gpuwatch.storage.state import GpuState, LaneState, SnapshotHead
 from gpuwatch.tui import format as fmt
+from gpuwatch.tui.effect import Effect
 from gpuwatch.tui.renderables import palette
 from gpuwatch.tui.view import View
 
 _COLUMNS: Final = (
-    ("LANE", 10, False),
+    ("LANE", 8, False),
     ("RUN/LIM", 8, True),
     ("WAIT/CAP", 9, True),
     ("OLDEST/DEADL", 13, True),
     ("  BLOCKED BY", 15, False),
     ("P50", 6, True),
     ("P99", 6, True),
-    ("REFUSED/min", 12, True),
+    ("RUN99", 6, True),
+    ("REF/min", 8, True),
 )
-_WIDE: Final = (("RUN99", 7, True), ("  REASONS", 24, False))
+_WIDE: Final = (("  REASONS", 36, False),)
 _WIDE_FROM: Final = 110
 _HERE: Final = ">"
 
@@ -46,8 +48,8 @@ def _row(lane: LaneState, columns: Sequence[tuple[str, int, bool]], chosen: str 
         f"  {blocked(lane)}",
         fmt.milliseconds(lane.p50_60s_ms),
         fmt.milliseconds(lane.p99_60s_ms),
-        str(sum(lane.refused_60s.values())),
         fmt.milliseconds(lane.run_p99_60s_ms),
+        str(sum(lane.refused_60s.values())),
         "  " + ", ".join(f"{count} {reason}" for reason, count in lane.refused_60s.items()),
     )
     line = "".join(fmt.fit(cell, size, right=right) for cell, (_, size, right) in zip(cells, columns, strict=False))
@@ -66,9 +68,27 @@ def blocked(lane: LaneState) -> str:
 
 
 def last_change(view: View, width: int) -> Text:
-    """Draw the last knob change: version, when, who, what."""
+    """Draw the last knob change: version, when, who, what, and what it did."""
     change = view.changes[0] if view.changes else view.state.last_change if view.state else None
-    return Text(fmt.fit("CHANGE " + ("none yet" if change is None else change_text(change)), width))
+    if change is None:
+        return Text(fmt.fit("CHANGE none yet", width))
+    effect = view.effect if view.effect is not None and view.effect.version == change.version else None
+    return Text(
+        fmt.sides(f"CHANGE {change_text(change)}", "" if effect is None else f" | {effect_text(effect)}", width)
+    )
+
+
+def effect_text(effect: Effect) -> str:
+    """Put on one line what a change did to the lane that it touched: the minute before against the minute after."""
+    if not effect.after:
+        return "effect: seen in a minute"
+    told = []
+    for lane in effect.lanes[:1]:
+        before, after = effect.before.get(lane), effect.after.get(lane)
+        if before is not None and after is not None:
+            p99 = f"p99 {fmt.milliseconds(before.p99_ms)}>{fmt.milliseconds(after.p99_ms)}"
+            told.append(f"ok {before.ok}>{after.ok}, refused {before.refused}>{after.refused}, {p99}")
+    return "effect/min: " + ", ".join(told)
 
 
 def change_text(change: KnobChange) -> str:
@@ -81,12 +101,15 @@ def _value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def last_snapshot(view: View, width: int) -> Text:
-    """Draw the last snapshot: id, when, what it says."""
+def last_snapshot(view: View, now: float, width: int) -> Text:
+    """Draw the last snapshot: id, when, what it says; and how long ago the last out-of-memory was."""
     head = view.snapshots[0] if view.snapshots else view.state.last_snapshot if view.state else None
-    text = "none yet" if head is None else snapshot_text(head)
-    style = palette.BAD if head is not None and head.trigger == "out-of-memory" else palette.PLAIN
-    return Text(fmt.fit("SNAP   " + text, width), style)
+    if head is None:
+        return Text(fmt.fit("SNAP   none yet", width))
+    oom = next((one for one in view.snapshots if one.trigger is Trigger.OUT_OF_MEMORY), None)
+    age = "" if oom is None else f" | last OOM {fmt.seconds(view.service_now(now) - oom.at)} ago (#{oom.id})"
+    style = palette.BAD if head.trigger is Trigger.OUT_OF_MEMORY else palette.PLAIN
+    return Text(fmt.sides(f"SNAP   {snapshot_text(head)}", age, width), style)
 
 
 def snapshot_text(head: SnapshotHead) -> str:

@@ -119,6 +119,7 @@ def _last_minute(snapshot: OomSnapshot, payload: Mapping[str, Any], width: int) 
         now=snapshot.at,
         window_s=_LAST_S,
         high=float(knobs.get("watermark.high", 1.0)),
+        low=float(knobs.get("watermark.low", 1.0)),
         breaker=float(knobs.get("breaker.trip", 1.0)),
     )
     kind = MarkKind.OOM if snapshot.trigger is Trigger.OUT_OF_MEMORY else MarkKind.SNAPSHOT

@@ -7,6 +7,7 @@ console starts without it.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,9 +48,10 @@ _CONFLICT: Final = 409
 class LiveSource:
     """News of the service that ``find`` finds; ``actor`` is what changes are signed with."""
 
-    def __init__(self, find: Callable[[], Found | None], *, actor: str) -> None:
+    def __init__(self, find: Callable[[], Found | None], *, actor: str, clock: Callable[[], float] = time.time) -> None:
         self._find = find
         self._actor = actor
+        self._clock = clock
         self._client: httpx.AsyncClient | None = None
         self._closed = False
 
@@ -58,7 +60,10 @@ class LiveSource:
         pause_s = _PAUSE_FIRST_S
         while not self._closed:
             why = "none found"
-            found = await asyncio.to_thread(self._find)
+            try:
+                found = await asyncio.to_thread(self._find)
+            except Exception as trouble:  # noqa: BLE001 - whatever keeps it from being found is shown, and tried again
+                found, why = None, str(trouble) or type(trouble).__name__
             if found is not None:
                 yield LinkNews(Link.CONNECTING, f"connecting to {found.admin_url}", found.where)
                 try:
@@ -76,7 +81,7 @@ class LiveSource:
         import httpx  # noqa: PLC0415 - the console starts without it
         from httpx_sse import aconnect_sse  # noqa: PLC0415 - the same
 
-        headers = {"X-Gpuwatch-Actor": self._actor}
+        headers = {"X-Gpuwatch-Actor": self._actor.encode("ascii", "replace").decode()}
         if found.token is not None:
             headers["Authorization"] = f"Bearer {found.token}"
         timeout = httpx.Timeout(5.0, read=SILENCE_S)
@@ -112,7 +117,7 @@ class LiveSource:
             return Turned(problem="; ".join(str(p) for p in problems.values()) or str(data.get("detail", answer)))
         change = KnobChange(
             version=data["version"],
-            at=0.0,
+            at=self._clock(),
             actor=self._actor,
             changes={key: (before, after) for key, (before, after) in data["changed"].items()},
         )

@@ -44,7 +44,7 @@ class ScriptedSource:
         yield KnobsNews(self._knobs.values, self._version)
         yield PastNews(points={0: scene.points()}, snapshots=scene.HEADS, changes=(scene.CHANGE,), events=scene.EVENTS)
         yield LinkNews(Link.LIVE, where="scripted")
-        yield StateNews(scene.state(self._at - 4 * PERIOD_S, self._knobs))
+        yield StateNews(scene.state(self._at - 8 * PERIOD_S, self._knobs))
         yield StateNews(scene.state(self._at, self._knobs))
         while not self._closed:
             if self._live:

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from rich.text import Text
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.reactive import reactive
+from textual.strip import Strip
 from textual.widget import Widget
 
 from gpuwatch.tui.view import View
@@ -14,21 +15,50 @@ Draw = Callable[[View, int, int], Sequence[Text]]
 
 
 class Lines(Widget):
-    """Shows what ``draw`` gives. ``rows`` lines high unless the style sheet says otherwise."""
+    """Shows what ``draw`` gives; a new view repaints only the lines that differ. ``rows`` is the height where fixed."""
 
-    view: reactive[View] = reactive(View, layout=False)
+    view: reactive[View] = reactive(View, layout=False, repaint=False)
 
     def __init__(self, draw: Draw, *, rows: int | None = None, id: str | None = None) -> None:  # noqa: A002 - Textual's
         super().__init__(id=id)
         self._draw = draw
+        self._drawn: list[Text] = []
         if rows is not None:
             self.styles.height = rows
 
-    def render(self) -> Text:
-        """Draw the view as it is now."""
+    def watch_view(self) -> None:
+        """Draw the new view."""
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw again and repaint the lines that have changed."""
         width, height = self.size
-        lines = list(self._draw(self.view, width, height))[:height]
-        return Text("\n", no_wrap=True, end="").join(lines)
+        if not width or not height:
+            return
+        before, self._drawn = self._drawn, list(self._draw(self.view, width, height))[:height]
+        if len(before) != len(self._drawn):
+            self.refresh()
+            return
+        changed = [row for row, pair in enumerate(zip(before, self._drawn, strict=True)) if _differ(*pair)]
+        if changed:
+            self.refresh(*(Region(0, row, width, 1) for row in changed))
+
+    def on_resize(self) -> None:
+        """Draw for the new size."""
+        self._drawn = []
+        self.redraw()
+
+    def render_line(self, y: int) -> Strip:
+        """Give one line."""
+        width = self.size.width
+        base = self.rich_style
+        if y >= len(self._drawn):
+            return Strip.blank(width, base)
+        return Strip(self._drawn[y].render(self.app.console)).apply_style(base).adjust_cell_length(width, base)
+
+
+def _differ(one: Text, other: Text) -> bool:
+    return one.style != other.style or one != other
 
 
 class Page(Widget):
