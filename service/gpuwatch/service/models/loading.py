@@ -63,4 +63,7 @@ def _checked(target: str, model: Any) -> Model:  # noqa: ANN401 - this is the ch
     missing = [name for name in _NEEDED if not hasattr(model, name)]
     if missing:
         raise CannotLoad(f"{target} is no model: it lacks {', '.join(missing)}")
+    for name in ("name", "lane"):
+        if not isinstance(getattr(model, name), str):
+            raise CannotLoad(f"{target} is no model: its {name} is no text")
     return model  # type: ignore[no-any-return]  # just checked, by its attributes
