@@ -65,7 +65,10 @@ async def _serve(settings: Settings, home: DataDir) -> int:
         loop.add_signal_handler(one, signals.put_nowait, one)
     inference = _bind(settings.host, settings.port)
     admin = _bind(settings.admin_host, settings.admin_port)
-    runtime = await start(settings, home)
+    runtime = await _started(settings, home, signals)
+    if runtime is None:
+        _say("gpuwatch: stopped before it was ready")
+        return 0
     servers = (_server(inference_app(runtime)), _server(admin_app(runtime)))
     tasks = [
         asyncio.ensure_future(server.serve(sockets=[sock]))
@@ -110,14 +113,30 @@ async def _until_stopped(runtime: Runtime, signals: "asyncio.Queue[signal.Signal
     if drained.done():
         return drained.result()
     drained.cancel()
+    await asyncio.wait({drained})
     return False
+
+
+async def _started(settings: Settings, home: DataDir, signals: "asyncio.Queue[signal.Signals]") -> Runtime | None:
+    """Bring the service up; ``None`` when a signal came first: weights may take minutes to load."""
+    starting = asyncio.ensure_future(start(settings, home))
+    stopped = asyncio.ensure_future(signals.get())
+    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        return None
+    if stopped.done():
+        signals.put_nowait(stopped.result())
+    stopped.cancel()
+    return starting.result()
 
 
 async def _listening(servers: Sequence[uvicorn.Server], tasks: Sequence["asyncio.Future[None]"]) -> None:
     """Wait until both listeners accept. Raises `OSError` when one ended instead."""
     while not all(server.started for server in servers):
-        if any(task.done() for task in tasks):
-            raise OSError("a listener could not be started; the log says why")
+        for task in tasks:
+            if task.done():
+                raise OSError(f"a listener could not be started: {task.exception() or 'it ended'}")
         await asyncio.sleep(0.005)
 
 
