@@ -33,7 +33,7 @@ def test_slots_say_how_many_are_under_way_and_what_would_fit() -> None:
 
 def test_bytes_say_what_is_needed_what_is_left_and_who_took_it() -> None:
     text = waiting_for(BlockedBy.BYTES, replace(GPU, processes=(NEIGHBOUR,)), head_price_bytes=2 * GIB)
-    assert text == "image waits for BYTES, not slots: needs 2.0G, 1.0G of 4.0G left; train.service +1.0G in 60 s"
+    assert text == "image waits for BYTES, not slots; train.service +1.0G in 60 s; needs 2.0G, 1.0G of 4.0G left"
     assert "its price is unknown" in waiting_for(BlockedBy.BYTES)
     assert "0B of 4.0G left" in waiting_for(BlockedBy.BYTES, replace(GPU, available_bytes=-5), head_price_bytes=1)
 

@@ -26,7 +26,7 @@ from gpuwatch.tui.renderables import palette
 from gpuwatch.tui.renderables.lanes import change_text
 from gpuwatch.tui.screens.dashboard import Dashboard
 from gpuwatch.tui.screens.help import Help
-from gpuwatch.tui.screens.snapshots import SnapshotList, SnapshotPage
+from gpuwatch.tui.screens.snapshots import SnapshotList
 from gpuwatch.tui.sources.base import Source
 from gpuwatch.tui.sources.live import LiveSource
 from gpuwatch.tui.view import ChangeNews, View, fold
@@ -112,7 +112,7 @@ class Console(App[None]):
                 (
                     ("everywhere", self.BINDINGS),
                     ("dashboard", dashboard),
-                    ("snapshots", (*SnapshotList.BINDINGS, *SnapshotPage.BINDINGS[1:])),
+                    ("snapshots", SnapshotList.BINDINGS),
                 )
             )
         )

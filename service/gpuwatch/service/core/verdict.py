@@ -46,7 +46,7 @@ def _why(lane: LaneState, gpus: tuple[GpuState, ...]) -> str:  # noqa: PLR0911 -
             more = f"; {lane.fits_now} more would fit in bytes" if lane.fits_now else ""
             return f"{lane.name} waits for SLOTS: {lane.running} of {lane.limit} runs under way{more}"
         case BlockedBy.BYTES:
-            return f"{lane.name} waits for BYTES, not slots{_need(lane, gpu)}{grown}"
+            return f"{lane.name} waits for BYTES, not slots{grown}{_need(lane, gpu)}"
         case BlockedBy.WATERMARK:
             return f"{lane.name} waits for the WATERMARK: the card is too full; a higher limit will not help{grown}"
         case BlockedBy.BREAKER:
@@ -61,9 +61,9 @@ def _need(lane: LaneState, gpu: GpuState | None) -> str:
     if gpu is None:
         return ""
     if lane.head_price_bytes is None:
-        return ": its price is unknown, so it runs alone"
+        return "; its price is unknown: it runs alone"
     return (
-        f": needs {size(lane.head_price_bytes)}, {size(max(0, gpu.available_bytes))} of {size(gpu.capacity_bytes)} left"
+        f"; needs {size(lane.head_price_bytes)}, {size(max(0, gpu.available_bytes))} of {size(gpu.capacity_bytes)} left"
     )
 
 

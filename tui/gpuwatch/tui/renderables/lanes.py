@@ -94,7 +94,7 @@ def effect_text(effect: Effect) -> str:
 def change_text(change: KnobChange) -> str:
     """Put a change on one line."""
     what = ", ".join(f"{key} {_value(before)}>{_value(after)}" for key, (before, after) in change.changes.items())
-    return f"v{change.version} {fmt.clock(change.at)} {what} by {change.actor}"
+    return f"v{change.version} {fmt.clock(change.at)} {what} by {change.actor.partition(' (')[0]}"
 
 
 def _value(value: object) -> str:
@@ -136,9 +136,9 @@ def _advice(lane: LaneState, gpus: Sequence[GpuState]) -> str:
         case BlockedBy.SLOTS:
             return f"raise {lane.name} with +: slots are what it waits for"
         case BlockedBy.BYTES:
-            return f"{others}send {lane.name} smaller requests; raising its limit will NOT help"
+            return f"raising {lane.name}'s limit will NOT help; {others}send it smaller requests"
         case BlockedBy.WATERMARK | BlockedBy.BREAKER:
-            return f"{others}wait for runs to end; raising limits will NOT help"
+            return f"raising limits will NOT help; {others}wait for runs to end"
         case _:
             return "look at the card: its readings do not come (gpuwatch doctor)"
 
@@ -146,14 +146,14 @@ def _advice(lane: LaneState, gpus: Sequence[GpuState]) -> str:
 def neighbours(gpu: GpuState, width: int, most: int) -> list[Text]:
     """Draw the processes on the card, the largest first, with their change."""
     rows = sorted(gpu.processes, key=lambda p: -(p.used_bytes or 0))[:most]
-    lines = [Text(fmt.fit("PROCESSES      BYTES    60 s  PID", width), palette.DIM)]
+    lines = [Text(fmt.fit("PROCESSES          BYTES    60 s  PID", width), palette.DIM)]
     for process in rows:
         name = f"{process.unit or process.name}{' (us)' if process.own else ''}"
         moved = fmt.change(process.change_60s_bytes)
         figures = (
             f"{fmt.fit(fmt.size(process.used_bytes), 7, right=True)} {fmt.fit(moved, 7, right=True)}  {process.pid}"
         )
-        lines.append(Text(fmt.fit(f"{fmt.fit(name, 13)} {figures} {process.cmdline}", width)))
+        lines.append(Text(fmt.fit(f"{fmt.fit(name, 17)} {figures}", width)))
     return lines
 
 

@@ -26,8 +26,8 @@ class Dashboard(Screen[None]):
     """The first screen. ``clock`` gives Unix seconds."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "choose(-1)", "lane", key_display="up/down", show=False),
-        Binding("down,j", "choose(1)", "next lane", show=False),
+        Binding("up,k", "choose(-1)", "choose a lane (or k, j)", key_display="up/down"),
+        Binding("down,j", "choose(1)", show=False),
         Binding("plus,equals_sign", "turn(1)", "more at once in the lane", key_display="+"),
         Binding("minus", "turn(-1)", "fewer at once in the lane", key_display="-"),
     ]
@@ -130,7 +130,7 @@ class Dashboard(Screen[None]):
         gpu = _first_gpu(view)
         if gpu is None or height <= 1:
             return []
-        widths = (width * 3 // 8, width // 4, width - width * 3 // 8 - width // 4)
+        widths = (44, 36, width - 80)
         columns = (
             lanes.neighbours(gpu, widths[0] - 2, height - 1),
             lanes.running(view, view.service_now(self._clock()), widths[1] - 2, height - 1),

@@ -1,7 +1,7 @@
 """Every key, by screen: read from the screens' own bindings, so that it cannot say what is not true."""
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -15,11 +15,13 @@ from gpuwatch.tui.widgets.lines import Lines
 
 Section = tuple[str, Sequence[BindingType]]
 
-LEGEND = (
-    "BAR     W weights and context, # live, n others, : own cache, . free; H high mark, B breaker",
-    "CHART   u used, p promised, a allocated, r reserved, n others; ^ knob turned, * snapshot, ! out of memory",
-    "LANES   RUN/LIM runs now of how many at once (3>2: draining), OLDEST/DEADL longest wait of the deadline,",
-    "        BLOCKED BY what its head waits for, and for how much of the last minute it did",
+LEGEND: Final = (
+    "BAR    W weights and context, # live, n others, : own cache, . free",
+    "       H high mark, B breaker",
+    "CHART  u used, p promised, a allocated, r reserved, n others",
+    "       ^ knob turned, * snapshot, ! out of memory",
+    "LANES  RUN/LIM runs now of how many at once (3>2: draining to 2)",
+    "       BLOCKED BY what its head waits for, and its share of 60 s",
 )
 
 
@@ -49,5 +51,5 @@ class Help(ModalScreen[None]):
 
 def keys(bindings: Iterable[BindingType]) -> list[tuple[str, str]]:
     """Give each binding's key as it is written on the keyboard, and what it does."""
-    found = (b for b in bindings if isinstance(b, Binding))
+    found = (b for b in bindings if isinstance(b, Binding) and b.show)
     return [(b.key_display or b.key.replace(",", " "), b.description) for b in found]

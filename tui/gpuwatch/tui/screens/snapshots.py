@@ -24,8 +24,8 @@ class SnapshotList(Screen[None]):
     """All snapshots that the view knows."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "choose(-1)", "newer snapshot", key_display="up/down", show=False),
-        Binding("down,j", "choose(1)", "older snapshot", show=False),
+        Binding("up,k", "choose(-1)", "choose one; scroll inside it (or k, j)", key_display="up/down"),
+        Binding("down,j", "choose(1)", show=False),
         Binding("enter", "open", "open the snapshot", key_display="enter"),
         Binding("escape", "app.show_dashboard", "back", key_display="esc"),
     ]
@@ -106,8 +106,8 @@ class SnapshotPage(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.pop_screen", "back", key_display="esc"),
-        Binding("up,k", "scroll(-1)", "scroll up", key_display="up/down", show=False),
-        Binding("down,j", "scroll(1)", "scroll down", show=False),
+        Binding("up,k", "scroll(-1)", show=False),
+        Binding("down,j", "scroll(1)", show=False),
     ]
 
     def __init__(self, snapshot: OomSnapshot, name: str) -> None:

@@ -127,7 +127,7 @@ def state(at: float = NOW, knobs: Knobs = KNOBS) -> State:
             reason="image waits for bytes",
             since=NOW - 374,
         ),
-        verdict="image waits for BYTES, not slots: needs 2.4G, 1.6G of 8.4G left; whisper.service +3.2G in 60 s",
+        verdict="image waits for BYTES, not slots; whisper.service +3.2G in 60 s; needs 2.4G, 1.7G of 8.4G left",
         gpus=(gpu,),
         lanes=_lanes(at, knobs),
         models=(ModelState(name="detector", version="1", lane="image", loaded=True, weights_bytes=gib(1.2)),),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from rich.style import Style
 from rich.text import Text
 from textual.geometry import Region, Size
 from textual.reactive import reactive
@@ -54,7 +55,10 @@ class Lines(Widget):
         base = self.rich_style
         if y >= len(self._drawn):
             return Strip.blank(width, base)
-        return Strip(self._drawn[y].render(self.app.console)).apply_style(base).adjust_cell_length(width, base)
+        text = self._drawn[y]
+        # Text.render leaves the text's own style to whoever prints it.
+        own = text.style if isinstance(text.style, Style) else Style.parse(text.style)
+        return Strip(text.render(self.app.console)).apply_style(base + own).adjust_cell_length(width, base)
 
 
 def _differ(one: Text, other: Text) -> bool:
