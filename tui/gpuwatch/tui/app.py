@@ -23,7 +23,6 @@ from gpuwatch.storage.knobs import spec_of
 from gpuwatch.tui import format as fmt
 from gpuwatch.tui.feed import Arrived, Feed
 from gpuwatch.tui.renderables import palette
-from gpuwatch.tui.renderables.lanes import change_text
 from gpuwatch.tui.screens.dashboard import Dashboard
 from gpuwatch.tui.screens.help import Help
 from gpuwatch.tui.screens.snapshots import SnapshotList
@@ -141,7 +140,7 @@ class Console(App[None]):
                 self.notify(f"{key} not turned: {answer.problem}", severity="error", markup=False)
                 return
             self.view = fold(self.view, ChangeNews(answer.change), self._clock())
-        self.notify(change_text(answer.change), markup=False, timeout=3)
+        # The change itself stands in the dashboard's own line: no note covers it.
         for warning in answer.warnings:
             self.notify(warning, severity="warning", markup=False)
 

@@ -13,11 +13,11 @@ from gpuwatch.tui.renderables import palette
 from gpuwatch.tui.view import View
 
 _COLUMNS: Final = (
-    ("LANE", 8, False),
+    ("LANE", 9, False),
     ("RUN/LIM", 8, True),
     ("WAIT/CAP", 9, True),
-    ("OLDEST/DEADL", 13, True),
-    ("  BLOCKED BY", 15, False),
+    ("OLD/DEADL", 11, True),
+    ("  BLOCKED BY", 17, False),
     ("P50", 6, True),
     ("P99", 6, True),
     ("RUN99", 6, True),
