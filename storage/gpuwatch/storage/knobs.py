@@ -127,7 +127,7 @@ KNOBS: Final[tuple[KnobSpec, ...]] = (
     KnobSpec(key="snapshots.keep", unit="count", default=100, low=1, high=100_000, step=10,
              help="Snapshots kept per trigger; the oldest beyond it go."),
     KnobSpec(key="snapshots.watermark_interval_s", unit="s", default=60.0, low=1.0, high=86_400.0, step=10.0,
-             help="At most one watermark snapshot per card in this time; the others are counted."),
+             help="At most one near-miss snapshot per card and trigger in this time; the others are counted."),
 )  # fmt: skip
 
 _BY_PATTERN: Final[Mapping[str, KnobSpec]] = {spec.key: spec for spec in KNOBS}

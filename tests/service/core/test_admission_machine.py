@@ -1,13 +1,14 @@
 """Any order of asks, ends, readings and knob turns, held against a plain model after every step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 import hypothesis.strategies as st
+import pytest
 from admission_model import SCAN, CardModel, Model, Waiting
 from core_cases import TOTAL_BYTES, reading
 from hypothesis import settings
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gpuwatch.service.core.admission import Admission
 from gpuwatch.service.core.decisions import Ask, Decision, Grant, Refuse
@@ -17,7 +18,8 @@ from gpuwatch.storage.records import BlockedBy, Outcome, Pressure
 LANES = ("image", "text", "long", "default")
 PRICES = st.sampled_from([None, 1, 64 * MIB, GIB, 2 * GIB, 3 * GIB, 4 * GIB, 5 * GIB, 100 * GIB])
 FOREIGN = st.sampled_from([0.0, 0.0, 0.2, 0.5, 0.79, 0.82, 0.86, 0.96]).map(lambda share: int(share * TOTAL_BYTES))
-GAPS = st.sampled_from([0.0, 0.0, 0.1, 0.7, 1.5, 6.0])
+GAPS = st.sampled_from([0.0, 0.1, 0.7, 1.5, 6.0])
+PICKS = st.floats(0, 1, exclude_max=True)
 GLOBAL_TURNS = st.sampled_from(
     [
         {"budget.mode": "on"},
@@ -52,12 +54,19 @@ LANE_TURNS = st.sampled_from(
     + [("priority", n) for n in (0, 5, 9)]
 )
 
+EASY: dict[str, object] = {"budget.max_bytes": 0, "budget.margin_bytes": 0, "budget.foreign_reserve_bytes": 0}
+EASY |= {"budget.mode": "on", "budget.action": "queue", "watermark.action": "queue", "queue.ageing_s": 2.0}
+EASY |= {"watermark.high": 0.85, "watermark.low": 0.80, "breaker.trip": 0.95, "breaker.cooldown_s": 0.1}
+EASY |= {f"lanes.{lane}.{knob}": n for lane in LANES for knob, n in (("concurrency", 4), ("queue_limit", 100))}
+
+
+def picked(tickets: Mapping[int, object], where: float) -> int:
+    """Give the ticket at this share of the way."""
+    return list(tickets)[int(where * len(tickets))]
+
 
 class Machine(RuleBasedStateMachine):
     """The real admission and the model side by side."""
-
-    live = Bundle("live")
-    """Tickets that were granted or told to wait; some have ended since."""
 
     @initialize(gpus=st.integers(1, 2), seen=st.booleans())
     def begin(self, gpus: int, seen: bool) -> None:  # noqa: FBT001 - hypothesis calls it by name
@@ -74,10 +83,25 @@ class Machine(RuleBasedStateMachine):
 
     @rule(gap_s=GAPS)
     def time_goes_by(self, gap_s: float) -> None:
+        """Let time pass as it does: with readings that say what the last ones said."""
+        self.model.now_s += gap_s
+        for card in list(self.model.cards.values()):
+            if card.reading is not None and not card.lost:
+                self.read(card.index, card.reading.foreign_bytes, 0)
+
+    @rule(gap_s=st.sampled_from([0.2, 3.0]))
+    def nothing_is_read_for(self, gap_s: float) -> None:
         self.model.now_s += gap_s
 
-    @rule(target=live, lane=st.sampled_from(LANES), price=PRICES)
-    def ask(self, lane: str, price: int | None) -> int:
+    @rule()
+    def all_is_well(self) -> None:
+        """Turn back what keeps everybody out, or most of a long story happens before a shut door."""
+        for card in self.model.cards:
+            self.read(card, 0, 0)
+        self.turn(EASY)
+
+    @rule(lane=st.sampled_from(LANES), price=PRICES)
+    def ask(self, lane: str, price: int | None) -> None:
         model = self.model
         ask = Ask(ticket=next(self.tickets), lane=lane, price_bytes=price)
         self.asked += 1
@@ -90,7 +114,7 @@ class Machine(RuleBasedStateMachine):
             assert own.reason is refusal
             self.refuse(own)
             assert not others
-            return ask.ticket
+            return
         cause = model.cause(ask)
         self.stand(ask)
         if isinstance(own, Grant):
@@ -106,7 +130,6 @@ class Machine(RuleBasedStateMachine):
             if isinstance(own, Refuse):
                 del model.waiting[ask.ticket]
                 self.refuse(own)
-        return ask.ticket
 
     @precondition(lambda self: self.asked < 100)
     @rule(lane=st.sampled_from(LANES), price=PRICES)
@@ -115,41 +138,32 @@ class Machine(RuleBasedStateMachine):
         for _ in range(SCAN + 3):
             self.ask(lane, price)
 
-    @rule(ticket=consumes(live), ok=st.booleans())
-    def end(self, ticket: int, ok: bool) -> None:  # noqa: FBT001 - hypothesis calls it by name
-        if ticket in self.model.running:
-            self.settle(ticket, ok=ok)
-        else:
-            self.check_unknown(ticket)
-            self.leave(ticket)
+    @precondition(lambda self: self.model.running)
+    @rule(pick=PICKS, ok=st.booleans())
+    def end(self, pick: float, ok: bool) -> None:  # noqa: FBT001 - hypothesis calls it by name
+        self.settle(picked(self.model.running, pick), ok=ok)
 
-    @rule(ticket=live)
-    def orphan(self, ticket: int) -> None:
-        run = self.model.running.get(ticket)
-        if run is None:
-            self.check_unknown(ticket)
-            return
+    @precondition(lambda self: self.model.running)
+    @rule(pick=PICKS)
+    def orphan(self, pick: float) -> None:
+        ticket = picked(self.model.running, pick)
         self.admission.orphan(self.model.now_s, ticket)
-        if not run.orphan:
-            run.orphan = True
-            self.model.probe_ended(ticket, ok=False)
+        self.model.running[ticket].orphan = True
+        self.model.probe_ended(ticket, ok=False)
 
-    @rule(ticket=live)
-    def leave(self, ticket: int) -> None:
-        waiting = self.model.waiting.pop(ticket, None)
-        decisions = self.admission.leave(self.model.now_s, ticket)
-        if waiting is None:
-            assert decisions == ()
-        else:
-            self.finish(ticket, "left")
-            self.follow(decisions)
+    @precondition(lambda self: self.model.waiting)
+    @rule(pick=PICKS)
+    def leave(self, pick: float) -> None:
+        ticket = picked(self.model.waiting, pick)
+        del self.model.waiting[ticket]
+        self.finish(ticket, "left")
+        self.follow(self.admission.leave(self.model.now_s, ticket))
 
-    @rule(ticket=live)
-    def expire(self, ticket: int) -> None:
-        waiting = self.model.waiting.pop(ticket, None)
-        if waiting is None:
-            assert self.admission.expire(self.model.now_s, ticket) == ()
-            return
+    @precondition(lambda self: self.model.waiting)
+    @rule(pick=PICKS)
+    def expire(self, pick: float) -> None:
+        ticket = picked(self.model.waiting, pick)
+        waiting = self.model.waiting.pop(ticket)
         cause = self.model.cause(waiting.ask) or BlockedBy.BYTES
         own, *others = self.admission.expire(self.model.now_s, ticket)
         assert isinstance(own, Refuse)
@@ -158,6 +172,23 @@ class Machine(RuleBasedStateMachine):
         assert own.waited_s == self.model.now_s - waiting.arrived_s
         self.refuse(own)
         self.follow(others)
+
+    @precondition(lambda self: self.final)
+    @rule(pick=PICKS)
+    def what_has_ended_cannot_end_again(self, pick: float) -> None:
+        ticket, now_s = picked(self.final, pick), self.model.now_s
+        assert self.admission.leave(now_s, ticket) == self.admission.expire(now_s, ticket) == ()
+        with pytest.raises(KeyError):
+            self.admission.settle(now_s, ticket, ok=True)
+        with pytest.raises(KeyError):
+            self.admission.orphan(now_s, ticket)
+
+    @precondition(lambda self: self.model.running or self.model.waiting)
+    @rule(pick=PICKS, lane=st.sampled_from(LANES))
+    def a_ticket_in_use_cannot_ask(self, pick: float, lane: str) -> None:
+        ticket = picked({**self.model.running, **self.model.waiting}, pick)
+        with pytest.raises(ValueError, match="in use"):
+            self.admission.ask(self.model.now_s, Ask(ticket=ticket, lane=lane, price_bytes=1))
 
     @rule(gpu=st.integers(0, 1), foreign=FOREIGN, ours=st.sampled_from([0, GIB]))
     def read(self, gpu: int, foreign: int, ours: int = 0) -> None:
@@ -196,12 +227,6 @@ class Machine(RuleBasedStateMachine):
     @rule(lane=st.sampled_from(LANES), turn=LANE_TURNS)
     def turn_lane(self, lane: str, turn: tuple[str, int]) -> None:
         self.turn({f"lanes.{lane}.{turn[0]}": turn[1]})
-
-    @precondition(lambda self: self.asked > 25)
-    @rule()
-    def drain(self) -> None:
-        self.admission.drain()
-        self.model.draining = True
 
     # -- following ---------------------------------------------------------------------------------------------------
 
@@ -264,17 +289,6 @@ class Machine(RuleBasedStateMachine):
         assert ticket not in self.final, f"{ticket} had its answer: {self.final[ticket]}, and now {how}"
         self.final[ticket] = how
 
-    def check_unknown(self, ticket: int) -> None:
-        for call in (lambda: self.admission.settle(self.model.now_s, ticket, ok=True), lambda: self.orphan_raw(ticket)):
-            try:
-                call()
-            except KeyError:
-                continue
-            raise AssertionError(f"{ticket} does not run, and could be ended")
-
-    def orphan_raw(self, ticket: int) -> None:
-        self.admission.orphan(self.model.now_s, ticket)
-
     # -- what must hold ----------------------------------------------------------------------------------------------
 
     @invariant()
@@ -316,6 +330,12 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "admission"):
             return
+        self.admission.drain()
+        self.model.draining = True
+        for lane in LANES:
+            self.ask(lane, 1)
+        for ticket in list(self.model.running):
+            self.settle(ticket, ok=True)
         self.refuse_everyone(self.admission.shut(self.model.now_s), Outcome.SHUTDOWN)
         for ticket in list(self.model.running):
             self.settle(ticket, ok=True)

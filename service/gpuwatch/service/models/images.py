@@ -24,6 +24,9 @@ Rgb = npt.NDArray[np.uint8]
 """An image of shape (height, width, 3), red first."""
 
 _FORMATS: Final = ("JPEG", "PNG")
+_JPEG: Final = b"\xff\xd8\xff"
+_EXIF: Final = b"Exif\0\0"  # what an EXIF block of a JPEG opens with
+_HIDDEN: Final = b"Hide\0\0"
 _UPRIGHT: Final = 1
 _TURNS: Final = {  # EXIF 2.32, tag 0x0112: how to lay the stored rows so that the picture stands upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -65,16 +68,12 @@ def _open(body: bytes) -> Image.Image:
     """Read the header and hold it to the limits."""
     if not body:
         raise BadInput("the body is empty; send a JPEG or PNG image")
-    try:
-        image = Image.open(io.BytesIO(body), formats=_FORMATS)
-    except UnidentifiedImageError:
-        raise BadInput("the body is no JPEG or PNG image, or its header is damaged") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise BadInput(f"the image declares more than {MAX_PIXELS:,} pixels") from None
-    except MemoryError:
-        raise
-    except Exception as broken:  # broad: Pillow's readers raise whatever they trip over
-        raise BadInput(f"the image's header is damaged: {broken}") from broken
+    image = _read(body)
+    if image is None and body.startswith(_JPEG):
+        # Pillow looks for the resolution in the EXIF block, and damage there can cost the picture: hide the block.
+        image = _read(body.replace(_EXIF, _HIDDEN))
+    if image is None:
+        raise BadInput("the body is no JPEG or PNG image, or its header is damaged")
     width, height = image.size
     if width < 1 or height < 1:
         raise BadInput(f"the image declares {width} x {height} pixels")
@@ -83,6 +82,20 @@ def _open(body: bytes) -> Image.Image:
     if width * height > MAX_PIXELS:
         raise BadInput(f"the image declares {width} x {height} pixels; {MAX_PIXELS:,} in all are the limit")
     return image
+
+
+def _read(body: bytes) -> Image.Image | None:
+    """Read the header; ``None`` when Pillow finds no image in it."""
+    try:
+        return Image.open(io.BytesIO(body), formats=_FORMATS)
+    except UnidentifiedImageError:
+        return None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise BadInput(f"the image declares more than {MAX_PIXELS:,} pixels") from None
+    except MemoryError:
+        raise  # the host's trouble, not the body's
+    except Exception as broken:  # broad: Pillow's readers raise whatever they trip over
+        raise BadInput(f"the image's header is damaged: {broken}") from broken
 
 
 def _orientation(image: Image.Image) -> int:
@@ -96,7 +109,11 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
-    """Convert any mode that JPEG and PNG decode to."""
+    """Convert any mode that JPEG and PNG decode to.
+
+    A transparent colour is found at 1, 8 and 16 bits of grey and at 8 of colour; at the other depths Pillow has
+    rescaled the pixels, not the colour, and the picture is taken as opaque.
+    """
     if image.mode == "I;16":
         return _from_16_bit(image)
     if not image.has_transparency_data:

@@ -200,11 +200,11 @@ class Mtcnn(nn.Module):
 
     def _judge(self, net: "RefineNet | OutputNet", sums: Tensor, before: "_Found", threshold: float) -> "_Found":
         """Move the boxes as the network before said, look at them with this one, keep those that pass, best first."""
+        if not len(before):
+            return before
         boxes = squared(moved(before.boxes, before.shifts))
         portion = _PORTION_PIXELS + sums[0].numel() // _PIXELS_A_CROP_PIXEL
         judged = [net(some) for some in crops(sums, boxes, net.side, portion // net.side**2)]
-        if not judged:
-            return before
         best, order = torch.cat([score for score, _ in judged]).sort(descending=True, stable=True)
         passed = int((best >= threshold).sum())
         order = order[:passed]
@@ -256,7 +256,7 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def _fold_normalisation(first: nn.Conv2d) -> None:
-    """Make a first layer trained on (pixel - 127.5) / 128 take pixels of 0 to 255; the same sums, as it pads nothing."""
+    """Make a first layer trained on (pixel - 127.5) / 128 take pixels of 0 to 255: it pads nothing."""
     if first.bias is None:
         raise ValueError("a layer without bias cannot take the mean in")
     with torch.no_grad():
