@@ -107,7 +107,7 @@ class Stage:
         if seconds is not None:
             arguments += ["--seconds", str(seconds)]
         return Child(
-            "gpuwatch.cli.traffic",
+            "gpuwatch.cli.crowd",
             arguments,
             output=self._summary_file,
             errors=self._home.path / "traffic.log",

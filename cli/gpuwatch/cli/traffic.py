@@ -4,22 +4,16 @@ Rules: open loop. Arrivals come from a seeded Poisson process and never wait for
 closed loop slows down with the service and hides its queue (Tene, "How NOT to measure latency": coordinated omission).
 In flight is bounded; an arrival beyond the bound is not sent and counted as such. Every request sent ends in exactly
 one `Answer`: the service's outcome, or the kind of transport error. Times are seconds, ``at_s`` since the start.
-
-Runs by itself, too: ``python -m gpuwatch.cli.traffic --url http://127.0.0.1:8000/predict --seconds 10``.
 """
 
-import argparse
 import asyncio
 import itertools
-import json
 import math
-import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -216,44 +210,3 @@ class Traffic:
         limits = httpx.Limits(max_connections=self._max_in_flight, max_keepalive_connections=self._max_in_flight)
         async with httpx.AsyncClient(timeout=TIMEOUT_S, limits=limits, trust_env=False) as client:
             yield client
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Send the demo's photographs to a URL; print the summary as JSON. SIGTERM and SIGINT end the sending early."""
-    from gpuwatch.cli.photos import PhotosMissing, demo_bodies  # noqa: PLC0415 - photos builds on this module
-
-    parser = argparse.ArgumentParser(prog="python -m gpuwatch.cli.traffic", description=__doc__.split("\n")[0])
-    parser.add_argument("--url", required=True, help="where to POST, e.g. http://127.0.0.1:8000/predict")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="how long to send; default: until stopped")
-    parser.add_argument("--rate", type=float, default=2.5, help="arrivals a second, on average")
-    parser.add_argument("--max-in-flight", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--prefix", default="traffic", help="request ids are PREFIX-N")
-    given = parser.parse_args(arguments)
-
-    async def send() -> Summary:
-        traffic = Traffic(
-            given.url,
-            demo_bodies(),
-            rate_per_s=given.rate,
-            duration_s=given.seconds,
-            max_in_flight=given.max_in_flight,
-            seed=given.seed,
-            prefix=given.prefix,
-        )
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, traffic.stop)
-        return await traffic.run()
-
-    try:
-        summary = asyncio.run(send())
-    except PhotosMissing as missing:
-        sys.stderr.write(f"{missing}\n")
-        return 1
-    sys.stdout.write(json.dumps(asdict(summary)) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
