@@ -37,7 +37,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a reading brought: decisions, and whether pressure and breaker changed with it."""
+    """What a reading brought: decisions, and whether pressure and breaker are others than at the reading before."""
 
     decisions: tuple[Decision, ...]
     pressure_changed: bool
