@@ -22,9 +22,10 @@ async def posted(one: Service, status: int, reason: str | None = None) -> None:
 
 
 async def test_a_driver_that_hangs_shuts_the_door_and_the_service_goes_on(tmp_path: Path) -> None:
-    async with service(tmp_path, knobs=QUICK | {"lanes.default.queue_timeout_s": 0.02}) as one:
+    async with service(tmp_path) as one:
         await posted(one, 200)
         one.card.may_read.clear()
+        await one.turn(QUICK | {"lanes.default.queue_timeout_s": 0.02})
         await until(lambda: one.runtime.state().gpus[0].status == "stale")
         state = one.runtime.state()
         assert state.service.status == "degraded"
@@ -34,7 +35,9 @@ async def test_a_driver_that_hangs_shuts_the_door_and_the_service_goes_on(tmp_pa
         assert (await one.admin.get("/admin/state")).status_code == 200
         await one.turn({"watermark.on_stale": "open"})
         await posted(one, 200)
-        await one.turn({"watermark.on_stale": "closed"})
+        await one.turn(
+            {"watermark.on_stale": "closed", "sampling.stale_after_s": 2.0, "lanes.default.queue_timeout_s": 10}
+        )
         one.card.may_read.set()
         await until(lambda: one.runtime.state().gpus[0].status == "ok")
         await posted(one, 200)

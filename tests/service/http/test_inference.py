@@ -119,7 +119,7 @@ async def ready(one: Any, status: int, word: str) -> dict[str, Any]:  # noqa: AN
 
 
 async def test_readiness_falls_only_where_nothing_can_be_served(tmp_path: Path) -> None:
-    async with service(tmp_path, knobs={"sampling.stale_after_s": 0.1}) as one:
+    async with service(tmp_path) as one:
         await ready(one, 200, "ready")
         one.card.used_bytes = int(0.9 * one.card.info.total_bytes)
         await until(lambda: one.runtime.state().gpus[0].pressure == "high")
@@ -128,6 +128,7 @@ async def test_readiness_falls_only_where_nothing_can_be_served(tmp_path: Path) 
         await until(lambda: one.runtime.state().gpus[0].breaker == "open")
         assert "breaker" in (await ready(one, 200, "degraded"))["reason"]
         one.card.may_read.clear()
+        await one.turn({"sampling.stale_after_s": 0.1})
         await until(lambda: one.runtime.state().gpus[0].status == "stale")
         assert "stale" in (await ready(one, 503, "degraded"))["reason"]
         await one.turn({"watermark.on_stale": "open"})
@@ -138,6 +139,7 @@ async def test_readiness_falls_only_where_nothing_can_be_served(tmp_path: Path) 
         assert "lost" in (await ready(one, 503, "degraded"))["reason"]
         one.card.trouble = None
         one.card.used_bytes = 0
+        await one.turn({"sampling.stale_after_s": 2.0})
         await until(lambda: one.runtime.state().gpus[0].status == "ok")
         await one.runtime.drain(0)
         await ready(one, 503, "draining")
