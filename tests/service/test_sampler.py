@@ -99,6 +99,13 @@ async def test_an_error_is_logged_once_a_change_and_ends_nothing(caplog: pytest.
     assert sink.losses == []
 
 
+async def test_a_card_that_states_no_memory_gives_no_reading() -> None:
+    card, sink = FakeDevice(total_bytes=0), Sink()
+    async with sampling(sink, card):
+        await until(lambda: card.tried > 3)
+    assert sink.readings == {}
+
+
 async def test_a_long_interval_is_not_waited_out_when_it_is_turned() -> None:
     card, sink = FakeDevice(), Sink()
     async with sampling(sink, card, interval_s=1000.0) as sampler:

@@ -106,6 +106,10 @@ class Sampler:
         except Exception as error:  # noqa: BLE001 - a driver may raise anything: the reading is missing, no more
             self._trouble(gpu, f"{type(error).__name__}: {error}")
         else:
+            if reading.total_bytes <= 0 or reading.used_bytes < 0:
+                # A card that states no memory: nothing can be told from that, least of all that there is room.
+                self._trouble(gpu, f"it states {reading.used_bytes} of {reading.total_bytes} bytes in use")
+                return
             self._troubles.pop(gpu, None)
             read_s = self._clock()
             self._post(self._take, reading, read_s)
