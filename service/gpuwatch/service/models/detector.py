@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 
 PRICES: Final = PriceTable(
     points=(
-        (1_024, 1_733_120),  # 1692 bytes a pixel
         (4_096, 4_067_840),  # 993 bytes a pixel
+        (9_216, 4_162_560),  # 452 bytes a pixel
         (16_384, 4_869_632),  # 297 bytes a pixel
+        (36_864, 5_814_784),  # 158 bytes a pixel
         (65_536, 6_916_608),  # 106 bytes a pixel
         (147_456, 11_262_464),  # 76 bytes a pixel
-        (262_144, 16_763_392),  # 64 bytes a pixel
+        (262_144, 16_768_000),  # 64 bytes a pixel
         (589_824, 31_948_288),  # 54 bytes a pixel
-        (1_048_576, 53_048_320),  # 51 bytes a pixel
-        (2_096_704, 101_242_368),  # 48 bytes a pixel
+        (1_048_576, 53_059_584),  # 51 bytes a pixel
+        (2_096_704, 101_254_144),  # 48 bytes a pixel
         (4_194_304, 201_803_776),  # 48 bytes a pixel
         (8_386_816, 403_396_096),  # 48 bytes a pixel
     ),
-    margin_pct=5,
+    margin_pct=8,
 )
 """Live peak bytes by pixels, printed by ``bench/price_table.py``; the margin covers shapes that it did not measure."""
 
