@@ -11,8 +11,10 @@ Networks", IEEE Signal Processing Letters 23(10), 2016. Weights and layer shapes
 Esler), itself after David Sandberg's facenet (MIT). None of its code is imported; its data files are read.
 
 Differences from it: within a scale the peaks of the score map are taken (3 x 3 maxima, as in X. Zhou et al., "Objects
-as Points", 2019) in place of a suppression at an overlap of 0.5, which for boxes of one size on that grid removes the
-same neighbours; the landmarks are not computed; and the pixels' normalisation is folded into each first layer.
+as Points", 2019) in place of a suppression at an overlap of 0.5, which for boxes of one size on that grid reaches the
+same neighbours; none follows between scales, where boxes differ twofold in area and cannot overlap by 0.7; a cell's box
+is placed by the scaled image's true size; the landmarks are not computed; and the pixels' normalisation is folded into
+each first layer.
 """
 
 import importlib.util
