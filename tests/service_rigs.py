@@ -26,7 +26,7 @@ from gpuwatch.service.runtime import Runtime
 from gpuwatch.service.serving import _bind as bind
 from gpuwatch.service.serving import _server as server_of
 from gpuwatch.service.settings import Settings
-from gpuwatch.service.snapshots import Scene, Snapshots
+from gpuwatch.service.snapshots import COMMIT_WAIT_S, Scene, Snapshots
 from gpuwatch.service.start import start
 from gpuwatch.storage.datadir import DataDir
 from gpuwatch.storage.records import OomSnapshot, RequestRecord
@@ -72,7 +72,13 @@ class Bench:
         assert not self.requests.running_entries
 
 
-def bench(changes: Mapping[str, object] | None = None, *, commits: bool = True, error_text: bool = False) -> Bench:
+def bench(
+    changes: Mapping[str, object] | None = None,
+    *,
+    commits: bool = True,
+    commit_wait_s: float = COMMIT_WAIT_S,
+    error_text: bool = False,
+) -> Bench:
     """Build a dispatcher over one fake card; without ``commits`` no snapshot is ever stored."""
     knobs = knobs_of(changes)
     device = FakeDevice()
@@ -117,7 +123,7 @@ def bench(changes: Mapping[str, object] | None = None, *, commits: bool = True, 
             promised_bytes=ledger.promised_bytes,
         )
 
-    snapshots = Snapshots(first_id=1, scene=scene, put=put, tell=told.append)
+    snapshots = Snapshots(first_id=1, scene=scene, put=put, tell=told.append, commit_wait_s=commit_wait_s)
     engine = ThreadEngine("run")
     dispatcher = Dispatcher(
         gate=gate,

@@ -128,17 +128,16 @@ async def test_a_snapshot_that_is_never_stored_holds_up_no_refusal() -> None:
 
 
 async def test_a_client_that_leaves_while_its_snapshot_is_stored_still_has_one_outcome() -> None:
-    rig = bench(commits=False)
+    rig = bench(commits=False, commit_wait_s=1000.0)
     entry = rig.entry()
     run = asyncio.ensure_future(rig.dispatcher.run(entry, lambda _gpu: rig.device.run_out()))
-    await until(lambda: rig.taken and not rig.admission.in_flight)
+    await until(lambda: rig.device.cache_emptied == 1)  # before it waits for the disk
     assert not run.done()
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
     await rig.at_rest()
     assert rig.final[entry.seq].outcome is Outcome.CLIENT_GONE
-    await until(lambda: rig.device.cache_emptied == 1)
 
 
 async def test_an_out_of_memory_that_the_driver_alone_saw_is_one_without_a_snapshot() -> None:

@@ -56,6 +56,19 @@ async def test_a_grant_that_races_with_a_cancellation_gives_its_slot_back() -> N
     assert_at_rest(gate)
 
 
+async def test_a_waiter_that_leaves_is_out_of_the_queue_and_those_behind_it_go_on() -> None:
+    gate = gate_of(limit=2)
+    holder = await entering(gate, 1, price_bytes=400 * MIB)
+    large = entering(gate, 2, price_bytes=500 * MIB)
+    await until(lambda: gate.admission.waiting == 1)
+    large.cancel()
+    await asyncio.wait([large])
+    assert gate.admission.waiting == 0
+    (await entering(gate, 3)).end(ok=True)
+    holder.end(ok=True)
+    assert_at_rest(gate)
+
+
 async def test_a_head_cancelled_in_the_tick_of_a_release_does_not_lose_the_wake_up() -> None:
     gate = gate_of()
     holder = await entering(gate, 1)

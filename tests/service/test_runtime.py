@@ -98,7 +98,11 @@ async def test_the_marks_are_events_and_near_misses_with_their_neighbour(tmp_pat
 async def test_a_turned_interval_takes_effect_before_the_old_one_has_passed(tmp_path: Path) -> None:
     async with service(tmp_path, knobs={"sampling.interval_ms": 10_000}) as one:
         reads = one.card.reads
+        await one.turn({"watermark.low": 0.1})
+        assert one.runtime._sampler is not None
+        assert one.runtime._sampler._hurried == 0
         await one.turn({"sampling.interval_ms": 10})
+        assert one.runtime._sampler._hurried == 1
         await until(lambda: one.card.reads > reads + 3)
 
 

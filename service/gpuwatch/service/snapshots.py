@@ -63,11 +63,13 @@ class Snapshots:
         put: Callable[[OomSnapshot], "Future[None]"],
         tell: Callable[[SnapshotHead], None],
         last: SnapshotHead | None = None,
+        commit_wait_s: float = COMMIT_WAIT_S,
     ) -> None:
         self._next = first_id
         self._scene = scene
         self._put = put
         self._tell = tell
+        self._commit_wait_s = commit_wait_s
         self._by_victim: dict[int, Taken] = {}
         self._taken_at: dict[tuple[int, Trigger], float] = {}
         self.last = last
@@ -95,12 +97,12 @@ class Snapshots:
         return self._take(trigger, reading)[0]
 
     async def committed(self, victim: Entry) -> Taken | None:
-        """Wait until the victim's snapshot is stored, at most `COMMIT_WAIT_S`; ``None`` where none was taken."""
+        """Wait until the victim's snapshot is stored, ``commit_wait_s`` at most; ``None`` where none was taken."""
         taken = self._by_victim.pop(victim.seq, None)
         if taken is not None:
             stored = asyncio.wrap_future(taken.stored)
             stored.add_done_callback(lambda done: done.cancelled() or done.exception())  # its losses are counted
-            await asyncio.wait([stored], timeout=COMMIT_WAIT_S)
+            await asyncio.wait([stored], timeout=self._commit_wait_s)
         return taken
 
     @property

@@ -101,10 +101,12 @@ def because_of(tensor: Tensor) -> None:
 
 
 def in_a_group(tensor: Tensor) -> None:
+    errors: list[Exception] = []
     try:
         plainly(tensor)
     except ValueError as error:
-        raise BaseExceptionGroup("several", [BaseExceptionGroup("inner", [error])]) from None
+        errors.append(error)
+    raise BaseExceptionGroup("several", [BaseExceptionGroup("inner", errors)])  # no context leads to what lies in it
 
 
 @pytest.mark.parametrize("how", [plainly, while_handling, because_of, in_a_group])
@@ -147,6 +149,19 @@ async def test_threads_grow_with_need_are_used_again_and_end_when_closed() -> No
     await until(lambda: engine.threads == 0)
     with pytest.raises(RuntimeError, match="closed"):
         await engine.call(lambda: None)
+
+
+@pytest.mark.anyio
+async def test_two_that_come_at_once_do_not_share_the_one_idle_thread() -> None:
+    engine = ThreadEngine("test")
+    await engine.call(lambda: None)
+    held = Held()
+    calls = [asyncio.ensure_future(engine.call(held)) for _ in range(2)]
+    await held.has_begun(2)
+    held.go.set()
+    await asyncio.gather(*calls)
+    assert engine.threads == 2
+    engine.close()
 
 
 @pytest.mark.anyio
