@@ -1,0 +1,137 @@
+"""Every line of the dashboard and of a snapshot's page is as wide as asked, whatever the figures and names are."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.text import Text
+
+from gpuwatch.storage.records import BlockedBy, ProcessUse
+from gpuwatch.storage.state import GpuStatus, State, Status
+from gpuwatch.tui.renderables import head, lanes
+from gpuwatch.tui.renderables.snapshot import page
+from gpuwatch.tui.sources import scene
+from gpuwatch.tui.view import GapNews, Link, LinkNews, StateNews, View, fold
+
+NAMES = ["[0] Tesla T4", "[/", "中文模型", "👩🏽‍🚀", "\x1b[31m", "x" * 10_000, ""]
+
+
+def seen(state: State) -> View:
+    return fold(fold(View(), LinkNews(Link.LIVE), scene.NOW), StateNews(state), scene.NOW)
+
+
+def drawn(view: View, width: int) -> list[Text]:
+    state = view.state
+    now = scene.NOW
+    lines = [head.header(view, now, width), head.why(view, now, width), head.flow(view, now, width)]
+    lines += [lanes.last_change(view, width), lanes.last_snapshot(view, now, width), lanes.advice(view, width)]
+    lines += lanes.events(view, width, 5) + lanes.running(view, now, width, 5)
+    if state is not None:
+        lines += lanes.table(state.lanes, "image", width)
+        for gpu in state.gpus:
+            lines += [head.card(gpu, width), head.promised(view, gpu, width), *lanes.neighbours(gpu, width, 4)]
+    return lines
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", [80, 120])
+def test_names_from_outside_bend_no_line_and_are_no_markup(name: str, width: int) -> None:
+    state = scene.state()
+    gpu = replace(state.gpus[0], name=name, processes=(ProcessUse(pid=1, name=name, cmdline=name, unit=name),))
+    state = replace(
+        state,
+        verdict=name,
+        service=replace(state.service, name=name, reason=name),
+        gpus=(gpu,),
+        lanes=tuple(replace(lane, name=name) for lane in state.lanes),
+        in_flight=tuple(replace(run, request_id=name, lane=name) for run in state.in_flight),
+    )
+    assert {line.cell_len for line in drawn(seen(state), width)} == {width}
+
+
+@given(st.floats(), st.integers(-1, 2**64))
+def test_no_figure_bends_a_line(number: float, size: int) -> None:
+    state = scene.state()
+    gpu = replace(state.gpus[0], util_pct=number, temperature_c=number, used_bytes=size, capacity_bytes=size)
+    lane = replace(state.lanes[0], oldest_wait_ms=number, p50_60s_ms=number, head_price_bytes=size, fits_now=size)
+    assert {line.cell_len for line in drawn(seen(replace(state, gpus=(gpu,), lanes=(lane,))), 80)} == {80}
+
+
+def test_before_anything_is_known_the_console_says_so() -> None:
+    assert "looking for a service" in head.why(View(), 0.0, 80).plain
+    retrying = fold(View(), LinkNews(Link.RETRYING, "none found"), 0.0)
+    assert "no service" in head.why(retrying, 5.0, 80).plain
+
+
+def test_old_figures_are_never_shown_as_new_ones() -> None:
+    view = seen(scene.state())
+    assert "NO NEWS" in head.why(view, scene.NOW + 5, 80).plain
+    gone = fold(view, LinkNews(Link.RETRYING, "connection refused"), scene.NOW)
+    assert "DISCONNECTED" in head.why(gone, scene.NOW + 5, 80).plain
+    assert "connection refused" in head.why(gone, scene.NOW + 5, 120).plain
+
+
+@pytest.mark.parametrize("status", [GpuStatus.STALE, GpuStatus.LOST])
+def test_a_card_that_cannot_be_believed_is_named_first(status: GpuStatus) -> None:
+    state = scene.state()
+    view = seen(replace(state, gpus=(replace(state.gpus[0], status=status),)))
+    assert status.upper() in head.why(view, scene.NOW, 80).plain[:20]
+
+
+def test_simulated_and_read_only_stand_in_the_first_line() -> None:
+    state = scene.state()
+    view = seen(replace(state, service=replace(state.service, simulated=True)))
+    line = head.header(view, scene.NOW, 80, read_only=True).plain
+    assert "SIMULATED" in line
+    assert "READ-ONLY" in line
+
+
+def test_readyz_is_what_the_service_would_answer() -> None:
+    state = scene.state()
+    assert head.readyz(state) == 200
+    assert head.readyz(replace(state, service=replace(state.service, status=Status.DRAINING))) == 503
+    assert head.readyz(replace(state, gpus=(replace(state.gpus[0], status=GpuStatus.LOST),))) == 503
+
+
+def test_what_was_lost_is_counted_in_sight() -> None:
+    view = fold(seen(scene.state()), GapNews(7), scene.NOW)
+    assert "lost 7" in head.flow(view, scene.NOW, 80).plain
+
+
+@pytest.mark.parametrize("cause", [BlockedBy.BYTES, BlockedBy.WATERMARK, BlockedBy.BREAKER])
+def test_advice_says_at_80_cells_what_will_not_help(cause: BlockedBy) -> None:
+    state = scene.state()
+    view = seen(replace(state, lanes=(replace(state.lanes[0], blocked_by=cause),)))
+    assert "NOT help" in lanes.advice(view, 80).plain
+
+
+def test_a_lane_that_drains_or_is_paused_says_so() -> None:
+    image = scene.state().lanes[0]
+    text = "\n".join(line.plain for line in lanes.table((replace(image, running=4, limit=2, draining=True),), None, 80))
+    assert "4>2" in text
+    assert lanes.blocked(replace(image, limit=0)) == "PAUSED"
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_snapshots_page_stands_whatever_its_payload_lacks(data: st.DataObject) -> None:
+    snapshot = scene.SNAPSHOTS[1]
+    keys = data.draw(st.lists(st.sampled_from(sorted(snapshot.payload)), unique=True))
+    payload: dict[str, Any] = {key: snapshot.payload[key] for key in keys}
+    for line in page(replace(snapshot, payload=payload), 80, "x"):
+        assert line.cell_len == 80
+
+
+def test_a_snapshots_page_names_cause_victim_and_what_was_asked() -> None:
+    text = "\n".join(line.plain for line in page(scene.SNAPSHOTS[1], 120))
+    for said in (
+        "NEIGHBOUR, not us (95% sure)",
+        "VICTIM  r-8f21",
+        "ASKED   1.5G",
+        "really full",
+        "FAILED",
+        "whisper.service",
+    ):
+        assert said in text
