@@ -49,6 +49,13 @@ def test_the_history_keeps_every_peak_of_the_last_minute_in_bounded_room(steps: 
     assert times == sorted(times)
 
 
+def test_what_is_older_than_a_minute_goes() -> None:
+    seen = CardSeen()
+    for second in range(200):
+        seen.remember(sample_of(float(second), second))
+    assert [one["at"] for one in seen.history()] == [float(second) for second in range(139, 200)]
+
+
 def test_a_reading_brings_processes_with_their_change_and_ends_a_loss() -> None:
     seen = CardSeen()
     seen.lost = "gone"
