@@ -145,6 +145,16 @@ async def test_the_end_comes_though_every_thread_for_reading_is_held(tmp_path: P
     assert Reader(tmp_path / "telemetry.db").runs()[0].ended_at is not None
 
 
+async def test_no_thread_is_left_behind(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    async with service(tmp_path) as one:
+        await posted(one, 200)
+        await one.rows()
+        names = {thread.name for thread in threading.enumerate() if thread not in before}
+        assert {"gpuwatch-run", "gpuwatch-front", "gpuwatch-aux", "gpuwatch-sampler-0", "gpuwatch-writer"} <= names
+    await until(lambda: set(threading.enumerate()) <= before)
+
+
 async def test_a_draining_that_is_cut_short_still_answers_everyone(tmp_path: Path) -> None:
     held = Held()
     async with service(tmp_path, FakeModel(does=held), knobs={"lanes.default.concurrency": 1}) as one:
