@@ -40,6 +40,12 @@ class Held:
         return ["done"]
     def encode(self, result): return result
 """
+SLOW_MODEL = """
+class Slow(Held):
+    def load(self, device):
+        pathlib.Path("loading").touch()
+        threading.Event().wait()
+"""
 START = """
 import json, sys
 from gpuwatch.service.serving import serve
@@ -94,8 +100,8 @@ class Process:
 
 
 @asynccontextmanager
-async def serving(place: Path, **given: object) -> AsyncIterator[Process]:
-    (place / "held_model.py").write_text(MODEL)
+async def started(place: Path, **given: object) -> AsyncIterator[asyncio.subprocess.Process]:
+    (place / "held_model.py").write_text(MODEL + SLOW_MODEL)
     settings = {
         "targets": ["held_model:Held"],
         "gpu": "sim:256MiB",
@@ -113,8 +119,18 @@ async def serving(place: Path, **given: object) -> AsyncIterator[Process]:
         env={**os.environ, "GPUWATCH_RUN_DIR": str(place / "run")},
         stderr=asyncio.subprocess.PIPE,
     )
-    assert process.stderr is not None
     try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def serving(place: Path, **given: object) -> AsyncIterator[Process]:
+    async with started(place, **given) as process:
+        assert process.stderr is not None
         lines: list[str] = []
         async with asyncio.timeout(PATIENCE_S):
             while not (line := (await process.stderr.readline()).decode()).startswith("gpuwatch: ready"):
@@ -125,10 +141,6 @@ async def serving(place: Path, **given: object) -> AsyncIterator[Process]:
         async with one.inference, one.admin:
             yield one
         await drain
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 @pytest.mark.anyio
@@ -195,6 +207,17 @@ async def test_one_that_was_killed_starts_again_and_a_second_signal_ends_the_gra
         assert (last.clean, first.clean) == (False, None)
         events = [event.message for event in Reader(two.home.database).events()]
         assert any("1 runs were still under way" in message for message in events)
+
+
+@pytest.mark.anyio
+async def test_a_signal_while_weights_are_loaded_is_not_made_to_wait_for_them(tmp_path: Path) -> None:
+    async with started(tmp_path, targets=["held_model:Slow"]) as process:
+        await until((tmp_path / "loading").exists)
+        process.send_signal(signal.SIGTERM)
+        _, said = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+        assert process.returncode == 0
+        assert b"gpuwatch: stopped before it was ready" in said
+        assert not (tmp_path / "data" / "service.json").exists()
 
 
 @pytest.fixture
