@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from service_fakes import MIB, FakeDevice, FakeModel, knobs_of, reading_of, until
 from starlette.types import ASGIApp
 
@@ -17,6 +18,7 @@ from gpuwatch.service.build import Target
 from gpuwatch.service.core.admission import Admission
 from gpuwatch.service.dispatch import Dispatcher
 from gpuwatch.service.engines.threads import ThreadEngine
+from gpuwatch.service.errors import Refused
 from gpuwatch.service.gate import Gate
 from gpuwatch.service.http.admin import admin_app
 from gpuwatch.service.http.inference import inference_app
@@ -135,6 +137,15 @@ def bench(
         error_text=error_text,
     )
     return Bench(gate, engine, requests, dispatcher, snapshots, device, records, taken, told, stored)
+
+
+async def the_refusal(rig: Bench, work: Callable[[int], Any], **ask: Any) -> tuple[Refused, RequestRecord]:  # noqa: ANN401 - any ask
+    entry = rig.entry(**ask)
+    with pytest.raises(Refused) as refused:
+        await rig.dispatcher.run(entry, work)
+    await rig.at_rest()
+    (record,) = [record for record in rig.records if record.seq == entry.seq]
+    return refused.value, record
 
 
 def scene_of(**changes: Any) -> Scene:  # noqa: ANN401 - any field of a scene

@@ -6,17 +6,15 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-import torch
 from service_fakes import GIB, MIB, Held, until
-from service_rigs import Bench, bench
+from service_rigs import bench, the_refusal
 
-from gpuwatch.service.dispatch import is_out_of_memory, text_of
+from gpuwatch.service.dispatch import text_of
 from gpuwatch.service.errors import Refused
 from gpuwatch.service.models.base import BadInput
-from gpuwatch.storage.records import BlockedBy, Outcome, RequestRecord, Trigger
+from gpuwatch.storage.records import BlockedBy, Outcome
 
 pytestmark = pytest.mark.anyio
 
@@ -26,15 +24,6 @@ def raising(error: BaseException) -> Callable[[int], None]:
         raise error
 
     return work
-
-
-async def the_refusal(rig: Bench, work: Callable[[int], Any], **ask: Any) -> tuple[Refused, RequestRecord]:  # noqa: ANN401 - any ask
-    entry = rig.entry(**ask)
-    with pytest.raises(Refused) as refused:
-        await rig.dispatcher.run(entry, work)
-    await rig.at_rest()
-    (record,) = [record for record in rig.records if record.seq == entry.seq]
-    return refused.value, record
 
 
 async def test_an_answer_is_ok_once_with_its_figures() -> None:
@@ -88,124 +77,6 @@ async def test_a_body_that_does_not_decode_is_the_clients_fault() -> None:
     refusal, record = await the_refusal(bench(), raising(BadInput("an image of 0 pixels", status=422)))
     assert (refusal.reason, refusal.status, refusal.detail) == (Outcome.BAD_INPUT, 422, "an image of 0 pixels")
     assert (record.outcome, record.status, record.error) == (Outcome.BAD_INPUT, 422, "BadInput")
-
-
-async def test_an_out_of_memory_has_its_snapshot_with_the_victim_in_flight() -> None:
-    rig = bench()
-    others = Held()
-    companion = asyncio.ensure_future(rig.dispatcher.run(rig.entry(request_id="companion"), others))
-    await others.has_begun()
-    victim = rig.entry(request_id="victim")
-    with pytest.raises(Refused) as refused:
-        await rig.dispatcher.run(victim, lambda _gpu: rig.device.run_out(64 * MIB, 3 * MIB))
-    (snapshot,) = rig.taken
-    assert (refused.value.reason, refused.value.status) == (Outcome.OUT_OF_MEMORY, 503)
-    assert refused.value.retry_after_header is None
-    assert refused.value.figures["snapshot"] == snapshot.id
-    assert (snapshot.trigger, snapshot.request_id) == (Trigger.OUT_OF_MEMORY, "victim")
-    assert snapshot.requested_bytes == 64 * MIB
-    assert snapshot.payload["victim"]["id"] == victim.seq
-    assert [run["request_id"] for run in snapshot.payload["in_flight"]] == ["companion", "victim"]
-    assert snapshot.payload["error"] == {
-        "type": "OutOfMemoryError",
-        "requested_bytes": 64 * MIB,
-        "free_bytes": 3 * MIB,
-    }
-    record = rig.final[victim.seq]
-    assert record.outcome is Outcome.OUT_OF_MEMORY
-    assert record.error == f"OutOfMemoryError asked={64 * MIB} free={3 * MIB}"
-    await until(lambda: rig.device.cache_emptied == 1)
-    others.go.set()
-    await companion
-    await rig.at_rest()
-
-
-async def test_a_snapshot_that_is_never_stored_holds_up_no_refusal() -> None:
-    rig = bench(commits=False)
-    refusal, _ = await the_refusal(rig, lambda _gpu: rig.device.run_out())
-    assert refusal.figures["snapshot"] == rig.taken[0].id
-    assert not rig.stored.done()
-
-
-async def test_a_client_that_leaves_while_its_snapshot_is_stored_still_has_one_outcome() -> None:
-    rig = bench(commits=False, commit_wait_s=1000.0)
-    entry = rig.entry()
-    run = asyncio.ensure_future(rig.dispatcher.run(entry, lambda _gpu: rig.device.run_out()))
-    await until(lambda: rig.device.cache_emptied == 1)  # before it waits for the disk
-    assert not run.done()
-    run.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await run
-    await rig.at_rest()
-    assert rig.final[entry.seq].outcome is Outcome.CLIENT_GONE
-
-
-async def test_an_out_of_memory_that_the_driver_alone_saw_is_one_without_a_snapshot() -> None:
-    refusal, record = await the_refusal(bench(), raising(torch.OutOfMemoryError("CUDA out of memory.")))
-    assert refusal.reason is Outcome.OUT_OF_MEMORY
-    assert "snapshot" not in refusal.figures
-    assert record.error == "OutOfMemoryError"
-
-
-async def test_nothing_is_kept_of_an_out_of_memory_that_the_model_survived_or_turned_into_something_else() -> None:
-    rig = bench()
-
-    def survives(_gpu: int) -> str:
-        try:
-            rig.device.run_out()
-        except torch.OutOfMemoryError:
-            return "a smaller answer"
-        return "never"
-
-    def turns(_gpu: int) -> None:
-        try:
-            rig.device.run_out()
-        except torch.OutOfMemoryError:
-            raise RuntimeError("a wrapper's own") from None
-
-    def refuses(_gpu: int) -> None:
-        try:
-            rig.device.run_out()
-        except torch.OutOfMemoryError:
-            raise BadInput("too many pixels") from None
-
-    assert await rig.dispatcher.run(rig.entry(), survives) == "a smaller answer"
-    assert (await the_refusal(rig, turns))[0].reason is Outcome.MODEL_ERROR
-    assert (await the_refusal(rig, refuses))[0].reason is Outcome.BAD_INPUT
-    assert len(rig.taken) == 3
-    assert rig.snapshots.kept == 0
-
-
-async def test_nothing_is_kept_of_a_victim_whose_client_had_left() -> None:
-    rig = bench()
-    held = Held()
-
-    def work(_gpu: int) -> None:
-        held()
-        rig.device.run_out()
-
-    entry = rig.entry()
-    run = asyncio.ensure_future(rig.dispatcher.run(entry, work))
-    await held.has_begun()
-    run.cancel()
-    await asyncio.wait([run])
-    held.go.set()
-    await rig.at_rest()
-    assert rig.taken[0].payload["victim"]["id"] == entry.seq
-    assert rig.snapshots.kept == 0
-    assert rig.final[entry.seq].outcome is Outcome.CLIENT_GONE
-
-
-async def test_nothing_is_kept_of_a_victim_whose_client_leaves_in_the_tick_of_its_end() -> None:
-    rig = bench()
-    entry = rig.entry()
-    run = asyncio.ensure_future(rig.dispatcher.run(entry, lambda _gpu: rig.device.run_out()))
-    while rig.admission.in_flight or not rig.taken:  # noqa: ASYNC110 - the very tick in which it ends is meant
-        await asyncio.sleep(0)
-    run.cancel()
-    await asyncio.wait([run])
-    await rig.at_rest()
-    assert rig.snapshots.kept == 0
 
 
 async def test_a_run_past_its_limit_is_answered_and_holds_its_slot_until_it_really_ends() -> None:
@@ -391,14 +262,6 @@ async def test_knobs_that_turn_under_load_cancel_nothing_and_lose_nothing() -> N
     await rig.at_rest()
     assert rig.device.most_running <= 8
     assert {record.outcome for record in rig.records} == {Outcome.OK}
-
-
-def test_only_an_out_of_memory_of_the_card_is_one() -> None:
-    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory."))
-    assert is_out_of_memory(torch.AcceleratorError("CUDA error: out of memory"))
-    assert not is_out_of_memory(torch.AcceleratorError("CUDA error: an illegal memory access was encountered"))
-    assert not is_out_of_memory(MemoryError())
-    assert not is_out_of_memory(RuntimeError("out of memory"))
 
 
 def test_an_exception_without_a_text_has_one_for_us() -> None:
