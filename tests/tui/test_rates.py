@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import pytest
 
 from gpuwatch.storage.state import LaneState, ServiceState, State
-from gpuwatch.tui.rates import Rates, follow, rates, tally
+from gpuwatch.tui.rates import Rates, Tally, follow, rates, tally
 
 
 def over(*states: State) -> Rates | None:
-    window = ()
+    window: tuple[Tally, ...] = ()
     for state in states:
         window = follow(window, tally(state))
     return rates(window)

@@ -26,7 +26,8 @@ def change(version: int, before: int = 6, after: int = 7) -> KnobChange:
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.integers(0, 2**40)), min_size=1, max_size=60))
 def test_a_slot_keeps_its_largest_value_and_slots_stand_in_order(seen: list[tuple[float, int]]) -> None:
-    view, at, largest = View(), scene.NOW, {}
+    view, at = View(), scene.NOW
+    largest: dict[int, int] = {}
     for step, used in seen:
         at += step
         gpu = replace(scene.state().gpus[0], used_bytes=used)
@@ -111,3 +112,7 @@ def test_a_change_that_was_seen_shows_its_effect_after_a_minute() -> None:
     view = told(v.StateNews(replace(scene.state(), at=scene.NOW + 61, lanes=lanes)), view=view)
     assert view.effect is not None
     assert (view.effect.before["image"].p99_ms, view.effect.after["image"].p99_ms) == (5400.0, 900.0)
+
+
+def test_the_first_try_does_not_count_from_the_beginning_of_time() -> None:
+    assert told(v.LinkNews(v.Link.CONNECTING, "connecting"), now=BOOT).link_since == BOOT

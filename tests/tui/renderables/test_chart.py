@@ -43,7 +43,7 @@ def test_a_columns_maximum_is_never_thinned_away(seen: list[tuple[float, float]]
         column = columns - 1 - (int(NOW / step_s) - int(point.at / step_s))
         if column >= 0:
             assert (values[column] or 0) >= (point.used or 0)
-    assert max(v for v in values if v is not None) <= max(value for _, value in seen)
+    assert max((v for v in values if v is not None), default=0) <= max(value for _, value in seen)
 
 
 def test_a_time_without_news_is_a_gap_and_a_short_pause_is_none() -> None:

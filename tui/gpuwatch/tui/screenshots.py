@@ -1,8 +1,10 @@
 """``python -m gpuwatch.tui.screenshots DIR``: the console's pictures from the scripted scene, the same every time."""
 
 import asyncio
+import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -25,7 +27,9 @@ _ID: Final = re.compile(r"terminal-\d+")
 
 
 async def picture(keys: Sequence[str], size: tuple[int, int]) -> str:
-    """Press ``keys`` in a console of ``size`` cells and give its picture as SVG."""
+    """Press ``keys`` in a console of ``size`` cells and give its picture as SVG; its time of day is UTC."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     console = Console(ScriptedSource(), clock=lambda: scene.NOW)
     async with console.run_test(size=size) as pilot:
         await settled(console, pilot)

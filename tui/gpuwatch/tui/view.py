@@ -188,7 +188,7 @@ def fold(view: View, news: News, now: float) -> View:  # noqa: PLR0911 - one way
         case PastNews():
             return _with_past(view, news)
         case LinkNews(link, why, where):
-            since = view.link_since if link is view.link else now
+            since = view.link_since if link is view.link and view.link_since else now
             return replace(view, link=link, link_since=since, link_why=why, where=where or view.where)
         case GapNews(left_out):
             return replace(view, left_out=view.left_out + left_out)

@@ -72,7 +72,9 @@ def last_change(view: View, width: int) -> Text:
     change = view.changes[0] if view.changes else view.state.last_change if view.state else None
     if change is None:
         return Text(fmt.fit("CHANGE none yet", width))
-    effect = view.effect if view.effect is not None and view.effect.version == change.version else None
+    effect = view.effect
+    if effect is not None and (effect.version != change.version or not effect.after):
+        effect = None
     return Text(
         fmt.sides(f"CHANGE {change_text(change)}", "" if effect is None else f" | {effect_text(effect)}", width)
     )
@@ -80,8 +82,6 @@ def last_change(view: View, width: int) -> Text:
 
 def effect_text(effect: Effect) -> str:
     """Put on one line what a change did to the lane that it touched: the minute before against the minute after."""
-    if not effect.after:
-        return "effect: seen in a minute"
     told = []
     for lane in effect.lanes[:1]:
         before, after = effect.before.get(lane), effect.after.get(lane)
@@ -92,9 +92,12 @@ def effect_text(effect: Effect) -> str:
 
 
 def change_text(change: KnobChange) -> str:
-    """Put a change on one line."""
-    what = ", ".join(f"{key} {_value(before)}>{_value(after)}" for key, (before, after) in change.changes.items())
-    return f"v{change.version} {fmt.clock(change.at)} {what} by {change.actor.partition(' (')[0]}"
+    """Put a change on one line: version, when, who, what."""
+    what = ", ".join(
+        f"{key.removeprefix('lanes.')} {_value(before)}>{_value(after)}"
+        for key, (before, after) in change.changes.items()
+    )
+    return f"v{change.version} {fmt.clock(change.at)[:5]} {change.actor.partition(' (')[0]} {what}"
 
 
 def _value(value: object) -> str:

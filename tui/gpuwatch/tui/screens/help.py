@@ -29,7 +29,11 @@ class Help(ModalScreen[None]):
     """Lists the keys of ``sections`` and what the signs mean."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,question_mark", "app.pop_screen", "close", key_display="esc")
+        Binding("escape,question_mark", "app.pop_screen", "close", key_display="esc"),
+        # A modal screen hides the app's own keys; these must work here, too.
+        Binding("1", "app.show_dashboard", show=False),
+        Binding("3", "app.show_snapshots", show=False),
+        Binding("q", "app.quit", show=False),
     ]
 
     def __init__(self, sections: Sequence[Section]) -> None:
