@@ -58,7 +58,7 @@ def test_all_bad_keys_are_listed_and_nothing_is_sent(tmp_path: Path) -> None:
         admin, tmp_path, "set", "lanes.image.concurrency=lots", "budget.margin_bytes=3 apples", "no.such=1",
         "watermark.high=0.9",
     )  # fmt: skip
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert admin.patches == []
     for words in ("nothing was changed", "'lots' is not a number; it takes 0 to 1024", "'3 apples' is not a size",
                   "no.such: there is no such knob"):  # fmt: skip

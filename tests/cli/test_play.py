@@ -51,7 +51,7 @@ def test_the_services_environment_is_the_given_one_with_the_demos_over_it() -> N
     environment = play_on("sim:640MiB", has_cuda=lambda: False).environment({"HOME": "/h", "GPUWATCH_KNOBS": "{}"})
     assert environment["HOME"] == "/h"
     assert json.loads(environment["GPUWATCH_KNOBS"]) == KNOBS
-    assert int(environment["GPUWATCH_SIM__NEIGHBOUR_BYTES"]) == int(640 * MIB * 0.8)
+    assert int(environment["GPUWATCH_SIM__NEIGHBOUR_BYTES"]) == int(640 * MIB * 0.7)
 
 
 def test_a_real_card_has_no_neighbours_settings() -> None:

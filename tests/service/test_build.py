@@ -3,7 +3,6 @@
 import pytest
 
 from gpuwatch.service import build
-from gpuwatch.service.models.loading import CannotLoad
 from gpuwatch.service.settings import Settings, SettingsError
 from gpuwatch.storage.records import Source
 
@@ -43,5 +42,5 @@ def test_targets_are_those_of_the_command_line_then_those_of_the_file() -> None:
     assert (second.name, second.lane, second.version) == ("face", "fast", "7")
     with pytest.raises(SettingsError, match="nothing to serve"):
         build.targets(Settings.load(None, {}))
-    with pytest.raises(CannotLoad):
+    with pytest.raises(SettingsError, match="builtin:none"):
         build.targets(Settings.load(None, {"targets": ["builtin:none"]}))

@@ -1,6 +1,7 @@
 """How the parts work together: a driver that hangs, a card that goes and comes back, near-misses, and the end."""
 
 import asyncio
+import sqlite3
 import threading
 from pathlib import Path
 
@@ -196,3 +197,20 @@ async def test_each_of_several_cards_is_read_and_used(tmp_path: Path) -> None:
         await asyncio.gather(*calls)
         await posted(one, 200)
         assert cards[1].most_running == 1
+
+
+async def test_rows_that_cannot_be_written_are_told_once_and_again_when_they_can(tmp_path: Path) -> None:
+    async with service(tmp_path) as one:
+        await one.rows()
+        other = sqlite3.connect(one.home.database, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+
+        def told() -> list[str]:
+            return [event.message for event in one.runtime.events.recent if event.kind == "telemetry"]
+
+        await until(lambda: len(told()) == 1)
+        assert "rows wait" in told()[0]
+        other.execute("ROLLBACK")
+        other.close()
+        await until(lambda: len(told()) == 2)
+        assert told()[1] == "the database is written again"

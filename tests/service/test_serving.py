@@ -204,7 +204,7 @@ async def test_one_that_was_killed_starts_again_and_a_second_signal_ends_the_gra
         assert not two.home.service_file.exists()
         assert two.outcomes() == {"running": Outcome.SHUTDOWN, "waiting": Outcome.SHUTDOWN}
         last, first = Reader(two.home.database).runs()
-        assert (last.clean, first.clean) == (False, None)
+        assert (last.clean, first.clean) == (False, False)
         events = [event.message for event in Reader(two.home.database).events()]
         assert any("1 runs were still under way" in message for message in events)
 
@@ -252,7 +252,8 @@ def own_logging() -> Iterator[None]:
 def test_what_cannot_be_started_says_why_in_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], given: dict[str, object], says: str
 ) -> None:
-    assert serve(failing(tmp_path, given)) == 1
+    asked_wrongly = not given.keys() & {"host", "data_dir"}
+    assert serve(failing(tmp_path, given)) == (2 if asked_wrongly else 1)
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("gpuwatch: ")]
     assert len(lines) == 1
     assert says in lines[0]

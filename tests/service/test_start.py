@@ -11,6 +11,8 @@ from gpuwatch.service.start import start, version
 from gpuwatch.storage.datadir import DataDir
 from gpuwatch.storage.errors import BadValue, StorageError
 from gpuwatch.storage.reader import Reader
+from gpuwatch.storage.records import Run
+from gpuwatch.storage.writer import Writer
 
 pytestmark = pytest.mark.anyio
 
@@ -60,6 +62,31 @@ async def test_every_bad_knob_of_the_file_is_named_and_nothing_is_written(tmp_pa
     with pytest.raises(BadValue, match="no name for a lane"):
         await start(settings_of(tmp_path), home, cards={0: FakeDevice()}, targets=targets_of([FakeModel(lane="a b")]))
     assert not home.database.exists()
+
+
+async def test_a_run_that_did_not_end_cleanly_is_told_and_closed(tmp_path: Path) -> None:
+    home = DataDir(tmp_path)
+    home.prepare()
+    writer = Writer(home.database)
+    writer.start()
+    writer.put(Run(id=7, started_at=1.0, pid=4711, version="0", host="box"))
+    assert writer.close()
+    async with service(tmp_path) as one:
+        events = {event.kind: event for event in one.runtime.events.recent}
+        assert "run 7 (pid 4711) did not end cleanly" in events["unclean"].message
+        await one.rows()
+        assert [(run.id, run.clean) for run in Reader(home.database).runs()] == [(8, None), (7, False)]
+    async with service(tmp_path) as two:
+        assert "unclean" not in {event.kind for event in two.runtime.events.recent}
+
+
+async def test_lines_of_the_journal_that_are_no_changes_are_told(tmp_path: Path) -> None:
+    home = DataDir(tmp_path)
+    home.prepare()
+    home.journal.write_text('garbage\n{"crc32":"00"')
+    async with service(tmp_path) as one:
+        events = {event.kind: event for event in one.runtime.events.recent}
+        assert "1 lines passed over, 1 torn" in events["journal"].message
 
 
 async def test_a_database_that_is_none_is_said_before_anything_runs(tmp_path: Path) -> None:

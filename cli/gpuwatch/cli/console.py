@@ -1,10 +1,12 @@
 """`gpuwatch tui`: the console."""
 
+import sys
 from typing import Annotated
 
 import typer
 
 from gpuwatch.cli.client import DataDirectory, TokenFile, Url, actor, find_service
+from gpuwatch.cli.errors import WrongUsage
 
 
 def tui(
@@ -18,6 +20,8 @@ def tui(
 
     Example: gpuwatch tui --data-dir /var/lib/gpuwatch
     """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise WrongUsage("the console needs a terminal; gpuwatch status prints the same in one screen of text")
     from gpuwatch.tui.app import run  # noqa: PLC0415 - loads the screen
 
     find_service(url, token_file, data_dir)  # a token file that cannot be read is said before the screen opens

@@ -138,7 +138,7 @@ def _specs(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(texts: Mapping[str, str], specs: Mapping[str, Any]) -> dict[str, object]:
-    """Give typed values of what was typed. Raises `CommandFailed` that lists every bad key with its range."""
+    """Give typed values of what was typed. Raises `WrongUsage` that lists every bad key with its range."""
     from gpuwatch.storage.errors import BadValue  # noqa: PLC0415 - keeps --help light
 
     problems: list[str] = []
@@ -151,7 +151,7 @@ def _typed(texts: Mapping[str, str], specs: Mapping[str, Any]) -> dict[str, obje
         except BadValue as bad:
             problems.append(f"  {key}: {bad}")
     if problems:
-        raise CommandFailed("nothing was changed\n" + "\n".join(problems))
+        raise WrongUsage("nothing was changed\n" + "\n".join(problems))
     return values
 
 

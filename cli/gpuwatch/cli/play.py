@@ -18,7 +18,7 @@ from gpuwatch.storage.units import parse_size
 
 MIB: Final = 1 << 20
 CARD_BYTES: Final = 640 * MIB
-NEIGHBOUR_SHARE: Final = 0.8
+NEIGHBOUR_SHARE: Final = 0.7
 RATE_PER_S: Final = 3.0
 KNOBS: Final[Mapping[str, KnobValue]] = {
     "lanes.image.concurrency": 6,
@@ -35,7 +35,7 @@ class Neighbour:
 
     size_bytes: int
     first_s: float = 4.0
-    every_s: float = 10.0
+    every_s: float = 12.0
     for_s: float = 4.0
 
     @property

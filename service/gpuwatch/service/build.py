@@ -6,7 +6,7 @@ from typing import Final
 
 from gpuwatch.service.gpu.base import Device
 from gpuwatch.service.models.base import Model
-from gpuwatch.service.models.loading import resolve
+from gpuwatch.service.models.loading import CannotLoad, resolve
 from gpuwatch.service.settings import ModelSettings, Settings, SettingsError, SimSettings
 from gpuwatch.storage.errors import BadValue
 from gpuwatch.storage.units import parse_size
@@ -25,8 +25,8 @@ class Target:
 
 
 def targets(settings: Settings) -> tuple[Target, ...]:
-    """List what to serve: the command line's targets, then the file's. Raises `CannotLoad`, `SettingsError`."""
-    named = [Target(make=resolve(target)) for target in settings.targets]
+    """List what to serve: the command line's targets, then the file's. Raises `SettingsError`."""
+    named = [Target(make=_resolved(target)) for target in settings.targets]
     named += [_configured(name, model) for name, model in settings.models.items()]
     if not named:
         raise SettingsError("nothing to serve: name a target such as builtin:detector or package.module:Model")
@@ -34,7 +34,14 @@ def targets(settings: Settings) -> tuple[Target, ...]:
 
 
 def _configured(name: str, model: ModelSettings) -> Target:
-    return Target(make=resolve(model.target), name=name, version=model.version, lane=model.lane)
+    return Target(make=_resolved(model.target), name=name, version=model.version, lane=model.lane)
+
+
+def _resolved(target: str) -> Callable[[], Model]:
+    try:
+        return resolve(target)
+    except CannotLoad as unknown:
+        raise SettingsError(str(unknown)) from None
 
 
 def devices(settings: Settings) -> dict[int, Device]:

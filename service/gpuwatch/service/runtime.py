@@ -68,6 +68,7 @@ class Runtime:
         self.aux = parts.aux
         self.stopping = asyncio.Event()
         self.loop_lag_ms: float | None = None
+        self._telemetry_trouble: str | None = None
         self._run = parts.run
         self._gate = parts.gate
         self._writer = parts.writer
@@ -116,10 +117,19 @@ class Runtime:
         sample = self._sample(reading)
         seen.remember(sample)
         self._writer.put(sample)
+        self._watch_telemetry()
         if observed.pressure_changed:
             self._pressure_changed(reading)
         if observed.breaker_changed:
             self._breaker_changed(reading)
+
+    def _watch_telemetry(self) -> None:
+        """Say it once when rows cannot be written, and when they can again."""
+        trouble = self._writer.statistics().last_error
+        if (trouble is None) != (self._telemetry_trouble is None):
+            message = "the database is written again" if trouble is None else f"rows wait: {trouble}"
+            self.events.happened("telemetry", message, severity=Severity.WARNING if trouble else Severity.INFO)
+        self._telemetry_trouble = trouble
 
     def lost(self, gpu: int, why: str) -> None:
         """Take in that a card is gone."""

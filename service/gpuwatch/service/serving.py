@@ -27,8 +27,9 @@ from gpuwatch.service.settings import Settings, SettingsError
 from gpuwatch.service.start import start
 from gpuwatch.storage import discovery
 from gpuwatch.storage.datadir import DataDir, ServiceInfo
-from gpuwatch.storage.errors import StorageError
+from gpuwatch.storage.errors import BadValue, StorageError
 
+WRONG_USAGE: Final = 2
 _LISTENERS_END_S: Final = 3
 _log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(settings: Settings) -> int:
-    """Serve until a signal comes; give the exit status. What cannot be started says why on stderr."""
+    """Serve until a signal comes; give the exit status, 2 for what was asked wrongly. Why is said on stderr."""
     listener = logs.start(settings.log_level)
     home = DataDir(settings.data_dir) if settings.data_dir else DataDir.default(os.environ)
     try:
@@ -51,7 +52,10 @@ def serve(settings: Settings) -> int:
             asyncio.Runner(loop_factory=uvicorn.Config(app="", log_config=None).get_loop_factory()) as runner,
         ):
             return runner.run(_serve(settings, home))
-    except (SettingsError, CannotLoad, StorageError, OSError) as error:
+    except (SettingsError, BadValue) as error:
+        _say(f"gpuwatch: {error}")
+        return WRONG_USAGE
+    except (CannotLoad, StorageError, OSError) as error:
         _say(f"gpuwatch: {error}")
         return 1
     finally:

@@ -50,9 +50,10 @@ class ModelSettings(_Part):
 
 
 class InferenceSettings(_Part):
-    """``[inference]``: the public listener."""
+    """``[inference]``: the public listener. A body must arrive within ``body_timeout_s``; 0 is no limit."""
 
     max_body_bytes: Size = 64 << 20
+    body_timeout_s: float = Field(default=30.0, ge=0)
     lane_header: bool = False
 
 

@@ -5,6 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -32,7 +33,7 @@ from gpuwatch.storage.errors import KnobsInvalid
 from gpuwatch.storage.journal import Journal
 from gpuwatch.storage.knobs import Knobs
 from gpuwatch.storage.reader import Reader
-from gpuwatch.storage.records import KnobValue, Run
+from gpuwatch.storage.records import KnobValue, Run, Severity
 from gpuwatch.storage.state import ServiceState
 from gpuwatch.storage.writer import Writer
 
@@ -61,7 +62,8 @@ async def start(
     lanes = tuple(dict.fromkeys((*(model.lane for model in served.values()), *settings.lanes, *_lanes_of(settings))))
     from_file = _typed(settings, lanes)
     journal = Journal(home.journal)
-    past = await aux.call(journal.replay)
+    replay = await aux.call(journal.read)
+    past = replay.changes
     try:
         desk = KnobDesk(lanes=lanes, from_file=from_file, journal=journal, past=past, engine=aux, wall=wall)
     except KnobsInvalid as bad:
@@ -74,6 +76,7 @@ async def start(
             writer.put(change)  # it was acknowledged by the journal, and the process died before the database had it
     reader = Reader(home.database)
     heads = await aux.call(lambda: reader.snapshots(limit=1))
+    unclean = [one for one in await aux.call(lambda: reader.runs(limit=1)) if one.clean is None]
     run = _run(settings, devices, last.run + 1, wall())
     writer.put(run)
     writer.keep_snapshots(desk.knobs.whole("snapshots.keep"))
@@ -153,6 +156,13 @@ async def start(
         snapshots=snapshots,
         engines=(run_engine, front),
     )
+    for before in unclean:
+        writer.put(replace(before, clean=False))
+        message = f"run {before.id} (pid {before.pid}) did not end cleanly; what it had in flight has no record"
+        events.happened("unclean", message, severity=Severity.WARNING)
+    if replay.torn or replay.skipped:
+        message = f"the knobs' journal is damaged: {len(replay.skipped)} lines passed over, {replay.torn} torn"
+        events.happened("journal", message, severity=Severity.WARNING, data={"lines": list(replay.skipped)})
     events.happened("started", f"gpuwatch {service.version} serves {', '.join(served)} on {settings.gpu}")
     runtime.beat(
         Sampler(

@@ -5,6 +5,7 @@ import json
 import math
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from service_fakes import MIB, FakeModel, Held, until
@@ -287,3 +288,11 @@ async def test_the_admin_describes_itself(tmp_path: Path) -> None:
     async with service(tmp_path) as one:
         paths = (await one.admin.get("/admin/openapi.json")).json()["paths"]
         assert {"/admin/state", "/admin/stream", "/admin/knobs", "/admin/snapshots/{number}"} <= paths.keys()
+
+
+@pytest.mark.parametrize("patch", [{"changes": {}}, {"changes": {"lanes.default.concurrency": 3}, "note": "x" * 1001}])
+async def test_a_change_of_nothing_or_with_a_page_of_note_is_none(tmp_path: Path, patch: dict[str, Any]) -> None:
+    async with service(tmp_path) as one:
+        answer = await one.admin.patch("/admin/knobs", json=patch)
+        assert answer.status_code == 422
+        assert one.runtime.desk.version == 0

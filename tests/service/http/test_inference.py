@@ -293,3 +293,20 @@ async def test_an_error_of_our_own_is_answered_and_recorded(tmp_path: Path) -> N
         assert (answer.status_code, answer.json()["reason"]) == (500, "model-error")
         (row,) = await one.rows()
         assert (row["outcome"], row["error"]) == ("model-error", "KeyError")
+
+
+async def test_a_body_that_does_not_arrive_is_refused_and_recorded(tmp_path: Path) -> None:
+    async def half() -> AsyncIterator[bytes]:
+        yield b"x"
+        await asyncio.Event().wait()
+
+    async with service(tmp_path, inference={"body_timeout_s": 0.01}) as one:
+        answer = await one.inference.post("/predict", content=half())
+        assert (answer.status_code, answer.json()["reason"]) == (400, "bad-input")
+        assert "within 0.01 s" in answer.json()["detail"]
+        assert [row["outcome"] for row in await one.rows()] == ["bad-input"]
+
+
+async def test_health_answers_head(tmp_path: Path) -> None:
+    async with service(tmp_path) as one:
+        assert [(await one.inference.head(path)).status_code for path in ("/healthz", "/readyz")] == [200, 200]

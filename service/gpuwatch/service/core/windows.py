@@ -49,6 +49,7 @@ class Window:
             self._seen.popleft()
         counts = Counter(outcome.value for _, outcome, _, _ in self._seen)
         ok = counts.pop(Outcome.OK.value, 0)
+        counts.pop(Outcome.CLIENT_GONE.value, None)  # nobody refused it
         total = sorted(t for _, outcome, t, _ in self._seen if outcome is Outcome.OK)
         run = sorted(r for _, outcome, _, r in self._seen if outcome is Outcome.OK and r is not None)
         return WindowFacts(

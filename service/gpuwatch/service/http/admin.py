@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import FastAPI, Header, Path, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel, ConfigDict, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 from starlette.types import ASGIApp
 
 from gpuwatch.service.http import problems
@@ -26,6 +26,7 @@ from gpuwatch.storage.reader import SampleBucket, Spread
 from gpuwatch.storage.records import Cause, Outcome, Trigger
 
 T = TypeVar("T")
+_LONGEST_NOTE: Final = 1000
 _MOST_ROWS: Final = 10_000
 _EVENT_ID: Final = re.compile(r"[0-9]{1,18}")
 Limit = Annotated[int, Query(ge=1, le=_MOST_ROWS)]
@@ -38,9 +39,9 @@ class KnobsPatch(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    changes: dict[str, StrictBool | StrictInt | StrictFloat | StrictStr]
+    changes: dict[str, StrictBool | StrictInt | StrictFloat | StrictStr] = Field(min_length=1)
     if_version: int | None = None
-    note: str | None = None
+    note: str | None = Field(default=None, max_length=_LONGEST_NOTE)
 
 
 def admin_app(runtime: Runtime) -> ASGIApp:

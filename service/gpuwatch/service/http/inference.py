@@ -21,6 +21,7 @@ from gpuwatch.service.errors import Refused
 from gpuwatch.service.http import problems
 from gpuwatch.service.requests import Entry
 from gpuwatch.service.runtime import Runtime
+from gpuwatch.service.settings import InferenceSettings
 from gpuwatch.storage import codec
 from gpuwatch.storage.records import Outcome
 from gpuwatch.storage.state import GpuStatus, State, Status
@@ -55,12 +56,12 @@ def inference_app(runtime: Runtime) -> FastAPI:
         """List the models."""
         return _json({"models": [codec.plain(served.state()) for served in runtime.answering.served.values()]})
 
-    @app.get("/healthz")
+    @app.api_route("/healthz", methods=["GET", "HEAD"])
     async def healthz() -> Response:
         """Say that the process lives."""
         return _json({"status": "ok"})
 
-    @app.get("/readyz")
+    @app.api_route("/readyz", methods=["GET", "HEAD"])
     async def readyz() -> Response:
         """Say whether requests can be served, and why not."""
         state = runtime.state()
@@ -91,7 +92,7 @@ async def _predict(runtime: Runtime, model: str, request: Request) -> Response:
     try:
         served = _known(runtime, model)
         _choose_lane(runtime, entry, request)
-        body = await _body(request, runtime.settings.inference.max_body_bytes)
+        body = await _body(request, runtime.settings.inference)
         text = await _while_connected(request, _answer(runtime, served, entry, body, request))
     except Refused as refused:
         if entry.record is None:
@@ -137,8 +138,16 @@ def _choose_lane(runtime: Runtime, entry: Entry, request: Request) -> None:
     entry.lane = wanted
 
 
-async def _body(request: Request, most_bytes: int) -> bytes:
-    """Read the body, at most ``most_bytes``. Raises `Refused`, or `ClientDisconnect`."""
+async def _body(request: Request, limits: InferenceSettings) -> bytes:
+    """Read the body within its limits of size and time. Raises `Refused`, or `ClientDisconnect`."""
+    try:
+        async with asyncio.timeout(limits.body_timeout_s or None):
+            return await _all_of(request, limits.max_body_bytes)
+    except TimeoutError:
+        raise Refused(Outcome.BAD_INPUT, f"The body did not arrive within {limits.body_timeout_s:g} s.") from None
+
+
+async def _all_of(request: Request, most_bytes: int) -> bytes:
     refused = Refused(Outcome.BODY_TOO_LARGE, f"A body may have {most_bytes} bytes at most.")
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated) > most_bytes:
