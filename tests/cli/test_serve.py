@@ -21,5 +21,5 @@ def test_a_setting_that_cannot_be_meant_is_wrong_usage(tmp_path: Path) -> None:
 
 def test_a_target_that_does_not_exist_fails_and_says_what_does(tmp_path: Path) -> None:
     done = serve("builtin:nonsense", "--gpu", "sim:64MiB", *PORTS, "--data-dir", str(tmp_path), cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "builtin:detector" in done.stderr
