@@ -235,3 +235,12 @@ class Empty(ScriptedSource):
 
     async def snapshots(self) -> tuple[SnapshotHead, ...]:
         return ()
+
+
+async def test_without_a_service_nothing_is_drawn_that_is_not_known() -> None:
+    app = Console(Empty(), clock=lambda: scene.NOW)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        text = screen_text(app)
+    assert "no service" in text
+    assert "B100" not in text

@@ -135,3 +135,12 @@ def test_a_snapshots_page_names_cause_victim_and_what_was_asked() -> None:
         "whisper.service",
     ):
         assert said in text
+
+
+def test_a_change_is_shown_in_the_knobs_own_unit() -> None:
+    change = replace(scene.CHANGE, changes={"budget.margin_bytes": (0, 512 << 20), "watermark.high": (0.85, 0.9)})
+    assert lanes.change_text(change).endswith("budget.margin_bytes 0>512M, watermark.high 0.85>0.9")
+
+
+def test_without_a_service_the_advice_is_how_to_start_one() -> None:
+    assert "gpuwatch serve" in lanes.advice(View(), 80).plain

@@ -5,7 +5,8 @@ from typing import Final
 
 from rich.text import Text
 
-from gpuwatch.storage.records import BlockedBy, KnobChange, Trigger
+from gpuwatch.storage.knobs import spec_of
+from gpuwatch.storage.records import BlockedBy, KnobChange, KnobValue, Trigger
 from gpuwatch.storage.state import GpuState, LaneState, SnapshotHead
 from gpuwatch.tui import format as fmt
 from gpuwatch.tui.effect import Effect
@@ -94,13 +95,17 @@ def effect_text(effect: Effect) -> str:
 def change_text(change: KnobChange) -> str:
     """Put a change on one line: version, when, who, what."""
     what = ", ".join(
-        f"{key.removeprefix('lanes.')} {_value(before)}>{_value(after)}"
+        f"{key.removeprefix('lanes.')} {value_text(key, before)}>{value_text(key, after)}"
         for key, (before, after) in change.changes.items()
     )
     return f"v{change.version} {fmt.clock(change.at)[:5]} {change.actor.partition(' (')[0]} {what}"
 
 
-def _value(value: object) -> str:
+def value_text(key: str, value: KnobValue) -> str:
+    """Put a knob's value in its own unit: sizes as sizes."""
+    spec = spec_of(key)
+    if spec is not None and spec.unit == "bytes" and not isinstance(value, str):
+        return fmt.size(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -122,12 +127,13 @@ def snapshot_text(head: SnapshotHead) -> str:
 
 def advice(view: View, width: int) -> Text:
     """Draw what to try, and what will not help."""
-    lanes = view.state.lanes if view.state else ()
-    waiting = [lane for lane in lanes if lane.waiting and lane.blocked_by is not None]
+    if view.state is None:
+        return Text(fmt.fit("TRY    gpuwatch serve TARGET starts a service; this console connects by itself", width))
+    waiting = [lane for lane in view.state.lanes if lane.waiting and lane.blocked_by is not None]
     if not waiting:
         return Text(fmt.fit("TRY    nothing to do", width), palette.DIM)
     lane = max(waiting, key=lambda one: one.oldest_wait_ms or 0.0)
-    return Text(fmt.fit("TRY    " + _advice(lane, view.state.gpus if view.state else ()), width))
+    return Text(fmt.fit("TRY    " + _advice(lane, view.state.gpus), width))
 
 
 def _advice(lane: LaneState, gpus: Sequence[GpuState]) -> str:

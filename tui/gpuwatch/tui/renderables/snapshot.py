@@ -13,6 +13,7 @@ from gpuwatch.storage.records import Cause, OomSnapshot, Trigger
 from gpuwatch.tui import format as fmt
 from gpuwatch.tui.renderables import palette
 from gpuwatch.tui.renderables.chart import Scale, chart
+from gpuwatch.tui.renderables.lanes import value_text
 from gpuwatch.tui.view import Mark, MarkKind, Point
 
 _WHO: Final = {
@@ -185,7 +186,7 @@ def _knobs(payload: Mapping[str, Any], version: int, width: int) -> list[Text]:
         return []
     lines = [_line(f"KNOBS IN FORCE (v{version})", width, palette.DIM)]
     column = max(36, width // 3)
-    pairs = [f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in knobs.items()]
+    pairs = [f"{key} {value_text(key, value)}" for key, value in knobs.items()]
     per_line = max(1, width // column)
     rows = (pairs[start : start + per_line] for start in range(0, len(pairs), per_line))
     lines.extend(_line("".join(fmt.fit(f" {pair}", column) for pair in row), width) for row in rows)

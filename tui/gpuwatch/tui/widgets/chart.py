@@ -57,10 +57,12 @@ class WatermarkChart(Widget):
     def _lines(self, width: int, height: int) -> list[list[Segment]]:
         view = self.view
         gpu = view.state.gpus[0] if view.state and view.state.gpus else None
-        points = view.points.get(gpu.index, ()) if gpu else ()
+        if gpu is None:
+            return [[Segment(" " * width)] for _ in range(height)]
+        points = view.points.get(gpu.index, ())
         now = view.service_now(self._clock())
         scale = Scale(
-            top=float(gpu.total_bytes) if gpu else 1.0,
+            top=float(gpu.total_bytes),
             now=now,
             window_s=window_for(points, now),
             high=view.ratio("watermark.high", 1.0),
