@@ -8,7 +8,14 @@ import pytest
 from admission_model import SCAN, CardModel, Model, Waiting
 from core_cases import TOTAL_BYTES, reading
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from gpuwatch.service.core.admission import Admission
 from gpuwatch.service.core.decisions import Ask, Decision, Grant, Refuse
@@ -347,3 +354,8 @@ class Machine(RuleBasedStateMachine):
 
 TestAdmission = Machine.TestCase
 TestAdmission.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+@pytest.mark.soak
+def test_no_longer_story_breaks_it_either() -> None:
+    run_state_machine_as_test(Machine, settings=settings(max_examples=2000, stateful_step_count=80, deadline=None))
