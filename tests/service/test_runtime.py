@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from service_fakes import GIB, MIB, FakeDevice, FakeModel, Held, until
+from service_fakes import GIB, MIB, PATIENCE_S, FakeDevice, FakeModel, Held, until
 from service_rigs import Service, service
 
 from gpuwatch.service.gpu.base import DeviceLost
@@ -214,3 +214,12 @@ async def test_rows_that_cannot_be_written_are_told_once_and_again_when_they_can
         other.close()
         await until(lambda: len(told()) == 2)
         assert told()[1] == "the database is written again"
+
+
+async def test_draining_does_not_wait_for_a_lane_that_is_paused(tmp_path: Path) -> None:
+    async with service(tmp_path, knobs={"lanes.default.concurrency": 0}) as one:
+        waiter = asyncio.ensure_future(posted(one, 503, "shutdown"))
+        await until(lambda: one.runtime.state().lanes[0].waiting == 1)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await one.runtime.drain(1000)
+        await waiter

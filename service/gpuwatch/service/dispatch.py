@@ -209,9 +209,9 @@ class Dispatcher:
         return f"{type(error).__name__}: {text_of(error)}" if self._error_text else type(error).__name__
 
     async def drained(self, grace_s: float) -> bool:
-        """Wait until nothing waits and nothing runs; tell whether that came before ``grace_s`` seconds had passed."""
+        """Wait until nothing runs and nothing waits that could run; tell whether it came within ``grace_s`` seconds."""
         ends_s = self._clock() + grace_s
-        while self._gate.admission.in_flight or self._gate.admission.waiting:
+        while self._gate.admission.goes_on:
             if self._clock() >= ends_s:
                 return False
             await asyncio.sleep(0.02)

@@ -166,6 +166,13 @@ class Admission:
         """Count the waiters of all lanes."""
         return len(self._waitlist)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether anything is still to come: a run that will end, or a waiter whose lane is not paused."""
+        return bool(self._runs) or any(
+            lane.knobs.concurrency and self._waitlist.waiting(name) for name, lane in self.lanes.items()
+        )
+
     def runs(self) -> tuple[RunFacts, ...]:
         """List what holds a slot now."""
         return tuple(
