@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from rich.segment import Segment
 
 from gpuwatch.tui import format as fmt
 
@@ -21,6 +22,7 @@ HOSTILE = [
     "\x1b[31mred\x07\n",
     "x" * 10_000,
 ]
+CLUSTERS = st.text(st.sampled_from("a中👩🏽\u200d🚀❤\ufe0f🇩🇪\u0301\u20e3가क्\u00ad\u202e\ud800 1"), max_size=20)
 NUMBERS = st.none() | st.floats() | st.integers(-(2**70), 2**70)
 
 
@@ -35,6 +37,23 @@ def test_a_hostile_name_takes_exactly_its_cells(text: str, width: int) -> None:
 def test_any_text_takes_exactly_its_cells(left: str, right: str, width: int) -> None:
     assert cell_len(fmt.fit(left, width)) == width
     assert cell_len(fmt.sides(left, right, width)) == width
+
+
+@given(one=CLUSTERS, other=CLUSTERS, width=st.integers(0, 20), right=st.booleans())
+def test_broken_and_joined_characters_take_exactly_their_cells_also_side_by_side(
+    one: str, other: str, width: int, *, right: bool
+) -> None:
+    first, second = fmt.fit(one, width, right=right), fmt.fit(other, width)
+    assert (cell_len(first), cell_len(second)) == (width, width)
+    assert cell_len(first + second) == 2 * width
+    assert cell_len(fmt.sides(one, other, width)) == width
+
+
+@given(CLUSTERS, CLUSTERS, st.integers(0, 20))
+def test_the_terminals_own_library_can_cut_what_was_cleaned_anywhere(one: str, other: str, place: int) -> None:
+    line = fmt.fit(one, 10) + fmt.fit(other, 10)
+    left, right = Segment(line).split_cells(place)
+    assert (left.cell_length, right.cell_length) == (place, 20 - place)
 
 
 @given(st.text())
@@ -66,5 +85,12 @@ def test_units() -> None:
         "6m14s",
         "3h02m",
         "9d",
+    ]
+    # What would round up to the next form is already in it.
+    assert [fmt.size((10 << 30) - 1), fmt.seconds(0.999), fmt.seconds(9.97), fmt.rate(99.97)] == [
+        "10G",
+        "1.0s",
+        "10s",
+        "100",
     ]
     assert (fmt.change(1 << 30), fmt.change(-(1 << 30)), fmt.change(0)) == ("+1.0G", "-1.0G", "+0")

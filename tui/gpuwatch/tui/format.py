@@ -1,7 +1,9 @@
 """Units as short text, and text that fits: pure.
 
 Widths are terminal cells, not characters. Text from outside (names, errors) is never markup; control characters are
-made visible, so that nothing can move the cursor. What is not known is shown as ``-``.
+made visible, so that nothing can move the cursor. Characters that only change what stands beside them (the zero width
+joiner, variation selector 16) are left out: terminals disagree about what they join, and without them widths add up.
+What is not known is shown as ``-``.
 """
 
 import math
@@ -13,8 +15,9 @@ from rich.cells import cell_len, set_cell_size
 
 ABSENT: Final = "-"
 _UNITS: Final = ((1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K"))
-_TEN: Final = 10
+_TEN: Final = 9.95  # from here on one decimal would round to 10.0
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_JOINING: Final = frozenset("\u200d\ufe0f")
 
 
 def known(value: float | None) -> bool:
@@ -47,7 +50,7 @@ def seconds(value: float | None) -> str:
     if value is None or not known(value):
         return ABSENT
     value = max(0.0, value)
-    if value < 1:
+    if value < 0.995:  # noqa: PLR2004 - from here on two decimals would round to 1.00
         return f"{value:.2f}s"
     if value < _TEN:
         return f"{value:.1f}s"
@@ -75,7 +78,7 @@ def rate(per_s: float | None) -> str:
     """Show something a second: ``11.4``."""
     if per_s is None or not known(per_s):
         return ABSENT
-    return f"{per_s:.1f}" if per_s < 100 else f"{per_s:.0f}"  # noqa: PLR2004 - three digits are enough
+    return f"{per_s:.1f}" if per_s < 99.95 else f"{per_s:.0f}"  # noqa: PLR2004 - three digits are enough
 
 
 def clock(at: float | None, *, dated: bool = False) -> str:
@@ -89,10 +92,10 @@ def clock(at: float | None, *, dated: bool = False) -> str:
 
 
 def clean(text: str) -> str:
-    """Put text from outside on one line: characters that move a cursor or hide themselves become ``·``."""
+    """Put text from outside on one line: what moves a cursor or hides itself becomes ``·``, what only joins is gone."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join("·" if unicodedata.category(c) in _HIDDEN and c != "\u200d" else c for c in text)
+    return "".join("·" if unicodedata.category(c) in _HIDDEN else c for c in text if c not in _JOINING)
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
