@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuwatch.storage.state import LaneState, ServiceState, State
-from gpuwatch.tui.rates import Rates, Tally, follow, rates, tally
+from gpuwatch.tui.rates import WINDOW_S, Rates, Tally, follow, rates, tally
 
 
 def over(*states: State) -> Rates | None:
@@ -44,6 +46,27 @@ def test_requests_that_still_wait_have_arrived() -> None:
 )
 def test_another_life_of_the_service_gives_no_rate_rather_than_a_wrong_one(after: State) -> None:
     assert over(state(0, {"ok": 5}), after) is None
+
+
+def test_the_same_state_told_twice_costs_no_rate() -> None:
+    found = over(state(0, {"ok": 0}), state(4, {"ok": 8}), state(4, {"ok": 8}))
+    assert found is not None
+    assert found.ok == 2.0
+
+
+@given(st.lists(st.tuples(st.floats(-5, 30), st.integers(-3, 50), st.integers(0, 9)), max_size=40))
+def test_whatever_the_counters_do_rates_are_no_less_than_nothing_and_the_window_is_bounded(
+    steps: list[tuple[float, int, int]],
+) -> None:
+    window: tuple[Tally, ...] = ()
+    at, ok = 0.0, 0
+    for step_s, more, inside in steps:
+        at, ok = at + step_s, max(0, ok + more)
+        window = follow(window, tally(state(at, {"ok": ok}, inside=inside)))
+        assert all(one.at >= at - WINDOW_S for one in window[1:-1])
+        found = rates(window)
+        if found is not None:
+            assert min(found.arrived, found.ok, found.gone, found.refused_all) >= 0
 
 
 def test_the_window_slides() -> None:

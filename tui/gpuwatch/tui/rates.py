@@ -84,6 +84,6 @@ def rates(window: tuple[Tally, ...]) -> Rates | None:
 def _broken(before: Tally, after: Tally) -> bool:
     return (
         after.started_at != before.started_at
-        or after.at <= before.at
+        or after.at < before.at
         or any(after.outcomes.get(name, 0) < count for name, count in before.outcomes.items())
     )

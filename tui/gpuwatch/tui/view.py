@@ -184,17 +184,25 @@ def fold(view: View, news: News, now: float) -> View:  # noqa: PLR0911 - one way
         case ChangeNews(turned):
             return _with_change(view, turned)
         case KnobsNews(values, version):
-            return replace(view, knobs=dict(values), knobs_version=version)
+            changes = tuple(one for one in view.changes if one.version <= version)  # none of another life's
+            return replace(view, knobs=dict(values), knobs_version=version, changes=changes)
         case PastNews():
             return _with_past(view, news)
         case LinkNews(link, why, where):
-            since = view.link_since if link is view.link and view.link_since else now
+            # Each try goes from retrying to connecting and back: what lasts is being without a service.
+            same = (link is Link.LIVE) is (view.link is Link.LIVE)
+            since = view.link_since if same and view.link_since else now
             return replace(view, link=link, link_since=since, link_why=why, where=where or view.where)
         case GapNews(left_out):
             return replace(view, left_out=view.left_out + left_out)
 
 
 def _with_state(view: View, state: State, now: float) -> View:
+    """Take a state over, and with it the last change and snapshot where their own news were lost."""
+    if state.last_change is not None and state.last_change.version > view.knobs_version:
+        view = _with_change(view, state.last_change)
+    if state.last_snapshot is not None:
+        view = _with_snapshot(view, state.last_snapshot)
     points = {
         gpu.index: _add(
             view.points.get(gpu.index, ()),
@@ -224,29 +232,32 @@ def _with_state(view: View, state: State, now: float) -> View:
 def _with_snapshot(view: View, head: SnapshotHead) -> View:
     if any(known.id == head.id for known in view.snapshots):
         return view
-    return replace(view, snapshots=(head, *view.snapshots)[:_KEEP], marks=(*view.marks, _snapshot_mark(head))[-_KEEP:])
+    snapshots = sorted((head, *view.snapshots), key=lambda one: -one.id)[:_KEEP]
+    return replace(view, snapshots=tuple(snapshots), marks=(*view.marks, _snapshot_mark(head))[-_KEEP:])
 
 
 def _with_change(view: View, turned: KnobChange) -> View:
     if any(known.version == turned.version for known in view.changes):
         return view
-    values = {**view.knobs, **{key: after for key, (_, after) in turned.changes.items()}}
+    changes = sorted((turned, *view.changes), key=lambda one: -one.version)[:_KEEP]
+    values, version = dict(view.knobs), view.knobs_version
+    for one in reversed(changes):
+        if one.version > view.knobs_version:
+            values |= {key: after for key, (_, after) in one.changes.items()}
+            # Never over a change that was not seen: a turn on top of it must be refused as too late, not undo it.
+            version += one.version == version + 1
     return replace(
         view,
         knobs=values,
-        knobs_version=max(view.knobs_version, turned.version),
-        changes=(turned, *view.changes)[:_KEEP],
+        knobs_version=version,
+        changes=tuple(changes),
         marks=(*view.marks, Mark(turned.at, MarkKind.KNOB))[-_KEEP:],
         effect=begin(turned, view.state),
     )
 
 
 def _with_past(view: View, past: PastNews) -> View:
-    points = {
-        gpu: tuple(p for p in old if not view.points.get(gpu) or p.at < view.points[gpu][0].at)
-        + view.points.get(gpu, ())
-        for gpu, old in past.points.items()
-    }
+    points = {gpu: _filled(view.points.get(gpu, ()), old) for gpu, old in past.points.items()}
     marks = [_snapshot_mark(head) for head in past.snapshots] + [Mark(c.at, MarkKind.KNOB) for c in past.changes]
     return replace(
         view,
@@ -256,6 +267,13 @@ def _with_past(view: View, past: PastNews) -> View:
         events=past.events,
         marks=tuple(sorted(marks, key=lambda mark: mark.at))[-_KEEP:],
     )
+
+
+def _filled(seen: tuple[Point, ...], old: tuple[Point, ...]) -> tuple[Point, ...]:
+    """Put points of the database where nothing was seen: before the first, and while there was no connection."""
+    slots = {int(p.at / SLOT_S) for p in seen}
+    missed = (p for p in old if int(p.at / SLOT_S) not in slots)
+    return tuple(sorted((*missed, *seen), key=lambda p: p.at))
 
 
 def _snapshot_mark(head: SnapshotHead) -> Mark:
