@@ -1,15 +1,17 @@
 """A living service over its admin API.
 
-Rules: one stream at a time; when it breaks, or says nothing for `SILENCE_S`, the service is looked for again (it may
-have come back on another port) with growing pauses up to `PAUSE_MOST_S`. httpx is imported when first needed: the
-console starts without it.
+Rules: one stream at a time; when it breaks, or says nothing for ``silence_s``, the service is looked for again (it may
+have come back on another port) with growing pauses up to `PAUSE_MOST_S`. What is at the address need be no service of
+ours: an answer that is not understood is trouble told in words, like any other. httpx is imported when first needed:
+the console starts without it.
 """
 
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -37,6 +39,8 @@ from gpuwatch.tui.view import (
 if TYPE_CHECKING:
     import httpx
 
+T = TypeVar("T")
+
 HZ: Final = 4
 SILENCE_S: Final = 3.0
 PAUSE_MOST_S: Final = 2.0
@@ -48,10 +52,18 @@ _CONFLICT: Final = 409
 class LiveSource:
     """News of the service that ``find`` finds; ``actor`` is what changes are signed with."""
 
-    def __init__(self, find: Callable[[], Found | None], *, actor: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        find: Callable[[], Found | None],
+        *,
+        actor: str,
+        clock: Callable[[], float] = time.time,
+        silence_s: float = SILENCE_S,
+    ) -> None:
         self._find = find
         self._actor = actor
         self._clock = clock
+        self._silence_s = silence_s
         self._client: httpx.AsyncClient | None = None
         self._closed = False
 
@@ -71,7 +83,7 @@ class LiveSource:
                         pause_s = _PAUSE_FIRST_S
                         yield item
                     why = f"{found.admin_url} has ended the stream"
-                except _troubles() as trouble:
+                except Exception as trouble:  # noqa: BLE001 - whatever is at the address, the console outlives it
                     why = _why(found, trouble)
             yield LinkNews(Link.RETRYING, why)
             await asyncio.sleep(pause_s)
@@ -84,12 +96,16 @@ class LiveSource:
         headers = {"X-Gpuwatch-Actor": self._actor.encode("ascii", "replace").decode()}
         if found.token is not None:
             headers["Authorization"] = f"Bearer {found.token}"
-        timeout = httpx.Timeout(5.0, read=SILENCE_S)
+        timeout = httpx.Timeout(5.0, read=self._silence_s)
         async with httpx.AsyncClient(
             base_url=found.admin_url, headers=headers, timeout=timeout, trust_env=False
         ) as client:
-            for item in await _past(client):
-                yield item
+            knobs = await _knobs(client)
+            version = knobs.version
+            yield knobs
+            past = await _past(client)
+            if past is not None:
+                yield past
             self._client = client
             try:
                 async with aconnect_sse(client, "GET", "/admin/stream", params={"hz": HZ}) as stream:
@@ -97,8 +113,16 @@ class LiveSource:
                     yield LinkNews(Link.LIVE, where=found.where)
                     async for event in stream.aiter_sse():
                         news = _read(event.event, event.data)
-                        if news is not None:
-                            yield news
+                        if news is None:
+                            continue
+                        yield news
+                        if isinstance(news, ChangeNews) and news.change.version == version + 1:
+                            version += 1
+                        elif isinstance(news, StateNews) and news.state.knobs_version != version:
+                            # A change whose news were lost (or are on their way): without it every turn is too late.
+                            knobs = await _knobs(client)
+                            version = knobs.version
+                            yield knobs
             finally:
                 self._client = None
 
@@ -108,39 +132,43 @@ class LiveSource:
             answer = await self._ask("PATCH", "/admin/knobs", json={"changes": dict(changes), "if_version": if_version})
         except SourceUnavailable as trouble:
             return Turned(problem=str(trouble))
-        data = answer.json()
+        data = _data(answer)
         if answer.status_code == _CONFLICT:
-            last = data.get("last_change") or {}
-            return Turned(problem=f"changed meanwhile by {last.get('actor', 'somebody')}: now v{data.get('version')}")
+            last = data.get("last_change")
+            who = last.get("actor") if isinstance(last, dict) else None
+            return Turned(problem=f"changed meanwhile by {who or 'somebody'}: now v{data.get('version')}")
         if answer.is_error:
-            problems = data.get("problems") or {}
-            return Turned(problem="; ".join(str(p) for p in problems.values()) or str(data.get("detail", answer)))
-        change = KnobChange(
-            version=data["version"],
-            at=self._clock(),
-            actor=self._actor,
-            changes={key: (before, after) for key, (before, after) in data["changed"].items()},
-        )
-        return Turned(change=change, warnings=tuple(data.get("warnings", ())))
+            problems = data.get("problems")
+            told = problems.values() if isinstance(problems, dict) else ()
+            return Turned(problem="; ".join(str(problem) for problem in told) or _detail(answer))
+        made = {
+            "version": data.get("version"),
+            "at": self._clock(),
+            "actor": self._actor,
+            "changes": data.get("changed"),
+        }
+        try:
+            return Turned(change=codec.build(KnobChange, made), warnings=tuple(data.get("warnings", ())))
+        except msgspec.ValidationError as trouble:
+            return Turned(problem=f"the answer is not understood: {trouble}")
 
     async def snapshots(self) -> tuple[SnapshotHead, ...]:
         """List the snapshots, newest first. Raises `SourceUnavailable`."""
-        data = await self._get("/admin/snapshots", limit=200)
-        return tuple(codec.build(SnapshotHead, head) for head in data["snapshots"])
+        return _built(_Heads, await self._get("/admin/snapshots", limit=200)).snapshots
 
     async def snapshot(self, number: int) -> OomSnapshot:
         """Give one whole snapshot. Raises `SourceUnavailable`."""
-        return codec.build(OomSnapshot, await self._get(f"/admin/snapshots/{number}"))
+        return _built(OomSnapshot, await self._get(f"/admin/snapshots/{number}"))
 
     async def close(self) -> None:
         """Look for a service no more."""
         self._closed = True
 
-    async def _get(self, path: str, **params: int) -> Any:  # noqa: ANN401 - JSON
+    async def _get(self, path: str, **params: int) -> Mapping[str, Any]:
         answer = await self._ask("GET", path, params=params)
         if answer.is_error:
-            raise SourceUnavailable(str(answer.json().get("detail", answer)))
-        return answer.json()
+            raise SourceUnavailable(_detail(answer))
+        return _data(answer)
 
     async def _ask(self, method: str, path: str, **more: Any) -> "httpx.Response":  # noqa: ANN401 - httpx's own
         client = self._client
@@ -149,13 +177,43 @@ class LiveSource:
         try:
             return await client.request(method, path, **more)
         except _troubles() as trouble:
-            raise SourceUnavailable(f"the service does not answer: {trouble or type(trouble).__name__}") from None
+            raise SourceUnavailable(f"the service does not answer: {str(trouble) or type(trouble).__name__}") from None
 
 
-async def _past(client: "httpx.AsyncClient") -> tuple[News, ...]:
-    """Ask once for what the stream does not tell: the knobs, and what was before."""
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """The answer of ``GET /admin/snapshots``."""
+
+    snapshots: tuple[SnapshotHead, ...]
+
+
+def _built(kind: type[T], data: Mapping[str, Any]) -> T:
+    try:
+        return codec.build(kind, data)
+    except msgspec.ValidationError as trouble:
+        raise SourceUnavailable(f"the answer is not understood: {trouble}") from None
+
+
+def _data(answer: "httpx.Response") -> Mapping[str, Any]:
+    """Give the JSON object in an answer, an empty one where there is none: a proxy answers in HTML."""
+    try:
+        data = answer.json()
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _detail(answer: "httpx.Response") -> str:
+    return str(_data(answer).get("detail") or f"the service answers {answer.status_code}")
+
+
+async def _knobs(client: "httpx.AsyncClient") -> KnobsNews:
     knobs = (await client.get("/admin/knobs")).raise_for_status().json()
-    first: list[News] = [KnobsNews(knobs["knobs"], knobs["version"])]
+    return KnobsNews(knobs["knobs"], knobs["version"])
+
+
+async def _past(client: "httpx.AsyncClient") -> PastNews | None:
+    """Ask once for what the stream does not tell: what was before; ``None`` where the database does not answer."""
     with contextlib.suppress(*_troubles()):  # without its database the service still has a present
         history = (await client.get("/admin/knobs/history")).raise_for_status().json()["changes"]
         snapshots = (await client.get("/admin/snapshots", params={"limit": 200})).raise_for_status().json()["snapshots"]
@@ -166,15 +224,13 @@ async def _past(client: "httpx.AsyncClient") -> tuple[News, ...]:
         for gpu in state.gpus:
             answer = await client.get("/admin/samples", params={**since, "gpu": gpu.index})
             points[gpu.index] = tuple(_point(bucket) for bucket in answer.raise_for_status().json()["buckets"])
-        first.append(
-            PastNews(
-                points=points,
-                snapshots=tuple(codec.build(SnapshotHead, head) for head in snapshots),
-                changes=tuple(codec.build(KnobChange, change) for change in history),
-                events=tuple(codec.build(Event, event) for event in events),
-            )
+        return PastNews(
+            points=points,
+            snapshots=tuple(codec.build(SnapshotHead, head) for head in snapshots),
+            changes=tuple(codec.build(KnobChange, change) for change in history),
+            events=tuple(codec.build(Event, event) for event in events),
         )
-    return tuple(first)
+    return None
 
 
 def _point(bucket: Mapping[str, Any]) -> Point:
@@ -207,7 +263,8 @@ def _troubles() -> tuple[type[Exception], ...]:
     import httpx  # noqa: PLC0415 - the console starts without it
     from httpx_sse import SSEError  # noqa: PLC0415 - the same
 
-    return (httpx.HTTPError, SSEError, msgspec.MsgspecError, OSError, KeyError, ValueError)
+    shape = (AttributeError, LookupError, TypeError, ValueError)  # JSON of another shape than ours
+    return (httpx.HTTPError, SSEError, msgspec.MsgspecError, OSError, *shape)
 
 
 def _why(found: Found, trouble: Exception) -> str:
@@ -219,4 +276,4 @@ def _why(found: Found, trouble: Exception) -> str:
         return f"{found.admin_url} answers {trouble.response.status_code}"
     if isinstance(trouble, httpx.ReadTimeout):
         return f"{found.admin_url} says nothing"
-    return f"{found.admin_url}: {trouble or type(trouble).__name__}"
+    return f"{found.admin_url}: {str(trouble) or type(trouble).__name__}"
