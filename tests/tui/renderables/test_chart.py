@@ -16,20 +16,21 @@ NOW = 1_000_000.0
 SCALE = Scale(top=100.0, now=NOW, window_s=120.0, high=0.85, low=0.80, breaker=0.95)
 FIGURES = st.none() | st.floats() | st.integers(-5, 2**64)
 POINTS = st.lists(
-    st.builds(Point, st.floats(NOW - 200, NOW + 5), FIGURES, FIGURES, FIGURES, FIGURES, FIGURES), max_size=40
-).map(lambda points: sorted(points, key=lambda p: p.at))
+    st.builds(Point, st.floats(NOW - 200, NOW + 5) | st.floats(), FIGURES, FIGURES, FIGURES, FIGURES, FIGURES),
+    max_size=40,
+)
 
 
 def texts(lines: list[list[Segment]]) -> list[str]:
     return ["".join(segment.text for segment in line) for line in lines]
 
 
-@settings(max_examples=60)
-@given(POINTS, st.integers(1, 150), st.integers(1, 40), st.floats(0, 2), st.floats(0, 2))
+@settings(max_examples=100)
+@given(POINTS, st.integers(0, 150), st.integers(1, 40), st.floats(0, 2), st.floats(0, 2))
 def test_any_figures_fill_exactly_the_place_given(
     points: list[Point], width: int, height: int, high: float, breaker: float
 ) -> None:
-    marks = [Mark(NOW - 3, MarkKind.KNOB), Mark(NOW - 3, MarkKind.OOM), Mark(NOW + 9, MarkKind.KNOB)]
+    marks = [Mark(NOW + moved, kind) for moved in (-3, 9, math.inf, -math.inf, math.nan) for kind in MarkKind]
     lines = texts(chart(points, marks, replace(SCALE, high=high, breaker=breaker), width, height))
     assert [cell_len(line) for line in lines] == [width] * height
 
@@ -69,6 +70,25 @@ def test_marks_have_labels_also_where_they_share_a_row() -> None:
     for letter in ("H85", "L80", "B95"):
         assert any(letter in line[:AXIS] for line in tall)
         assert any(letter in line[:AXIS] for line in short) or letter == "L80"
+
+
+@pytest.mark.parametrize("height", [5, 6, 7, 8, 9, 12, 30])
+def test_no_label_shows_half_a_number(height: int) -> None:
+    labels = [line[: AXIS - 1] for line in texts(chart([], [], SCALE, 80, height))]
+    assert not any("…" in label for label in labels)
+    assert sum("B95" in label for label in labels) == 1
+    assert sum("H85" in label for label in labels) == 1
+
+
+@given(st.permutations([(-100.0, 5.0), (-60.0, 90.0), (-59.9, 7.0), (-1.0, 40.0)]))
+def test_points_out_of_order_lose_no_maximum(seen: list[tuple[float, float]]) -> None:
+    values = columns_of([Point(NOW + age, used=value) for age, value in seen], "used", SCALE, 120)
+    assert {5.0, 90.0, 40.0} <= set(values)
+
+
+def test_one_column_keeps_the_largest_of_what_fell_into_it_whatever_its_sign() -> None:
+    same = [Point(NOW, used=value) for value in (-5.0, 0.0, -7.0)]
+    assert columns_of(same, "used", SCALE, 120)[-1] == 0.0
 
 
 def test_each_series_ends_in_its_letter() -> None:

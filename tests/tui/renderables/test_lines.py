@@ -1,17 +1,15 @@
 """Every line of the dashboard and of a snapshot's page is as wide as asked, whatever the figures and names are."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
 from gpuwatch.storage.records import BlockedBy, ProcessUse
 from gpuwatch.storage.state import GpuStatus, State, Status
 from gpuwatch.tui.renderables import head, lanes
-from gpuwatch.tui.renderables.snapshot import page
 from gpuwatch.tui.sources import scene
 from gpuwatch.tui.view import GapNews, Link, LinkNews, StateNews, View, fold
 
@@ -112,29 +110,6 @@ def test_a_lane_that_drains_or_is_paused_says_so() -> None:
     text = "\n".join(line.plain for line in lanes.table((replace(image, running=4, limit=2, draining=True),), None, 80))
     assert "4>2" in text
     assert lanes.blocked(replace(image, limit=0)) == "PAUSED"
-
-
-@settings(max_examples=60)
-@given(st.data())
-def test_a_snapshots_page_stands_whatever_its_payload_lacks(data: st.DataObject) -> None:
-    snapshot = scene.SNAPSHOTS[1]
-    keys = data.draw(st.lists(st.sampled_from(sorted(snapshot.payload)), unique=True))
-    payload: dict[str, Any] = {key: snapshot.payload[key] for key in keys}
-    for line in page(replace(snapshot, payload=payload), 80, "x"):
-        assert line.cell_len == 80
-
-
-def test_a_snapshots_page_names_cause_victim_and_what_was_asked() -> None:
-    text = "\n".join(line.plain for line in page(scene.SNAPSHOTS[1], 120))
-    for said in (
-        "NEIGHBOUR, not us (95% sure)",
-        "VICTIM  r-8f21",
-        "ASKED   1.5G",
-        "really full",
-        "FAILED",
-        "whisper.service",
-    ):
-        assert said in text
 
 
 def test_a_change_is_shown_in_the_knobs_own_unit() -> None:

@@ -14,7 +14,7 @@ from rich.style import Style
 
 from gpuwatch.tui import format as fmt
 from gpuwatch.tui.renderables import palette
-from gpuwatch.tui.view import Mark, Point
+from gpuwatch.tui.view import Mark, MarkKind, Point
 
 AXIS: Final = 7
 TAIL: Final = 6
@@ -89,19 +89,23 @@ def columns_of(points: Sequence[Point], field: str, scale: Scale, columns: int) 
     last_column = int(scale.now / step_s)
     values: list[float | None] = [None] * columns
     held: tuple[int, float] | None = None
+    oldest = scale.now - scale.window_s - 2 * HOLD_S
     for point in points:
+        if not oldest <= point.at <= scale.now + step_s:
+            continue
         value = getattr(point, field)
         if value is None or not fmt.known(value):
             held = None
             continue
         column = columns - 1 - (last_column - int(point.at / step_s))
         if column >= columns:
-            break
+            continue
         if held is not None and column - held[0] <= HOLD_S / step_s + 1:
             for between in range(max(0, held[0] + 1), column):
                 values[between] = held[1]
         if column >= 0:
-            values[column] = value if values[column] is None else max(value, values[column] or value)
+            there = values[column]
+            values[column] = value if there is None else max(value, there)
         held = (column, float(value))
     if held is not None and (columns - 1 - held[0]) * step_s <= HOLD_S:
         for between in range(max(0, held[0] + 1), columns):
@@ -146,10 +150,12 @@ def _guides(scale: Scale, rows: int) -> dict[int, tuple[str, Style]]:
     marks = ((scale.breaker, "B", palette.BAD), (scale.high, "H", palette.WARN), (scale.low, "L", palette.DIM))
     for ratio, letter, style in marks:
         row = _row(ratio, rows)
-        # Marks that share a row share its label: B95H92.
-        before = guides.get(row)
-        text = f"{letter}{ratio * 100:.0f}"
-        guides[row] = (text, style) if before is None else (before[0] + text, before[1])
+        # Marks that share a row share its label, B95H92, as far as there is room: half a number is a wrong one.
+        before, text = guides.get(row), f"{letter}{ratio * 100:.0f}"
+        if before is None:
+            guides[row] = (text, style)
+        elif len(before[0] + text) < AXIS:
+            guides[row] = (before[0] + text, before[1])
     for ratio, text in ((1.0, fmt.size(scale.top)), (0.5, "50%"), (0.0, "0")):
         guides.setdefault(_row(ratio, rows), (text, palette.DIM))
     return guides
@@ -203,11 +209,10 @@ def _legend(points: Sequence[Point], width: int) -> list[Segment]:
 
 def _time_axis(marks: Iterable[Mark], scale: Scale, columns: int) -> list[Segment]:
     cells = [" "] * columns
-    for mark in sorted(
-        marks, key=lambda m: m.kind.value != "!", reverse=True
-    ):  # an out-of-memory is drawn last: on top
+    seen = (mark for mark in marks if scale.now - scale.window_s <= mark.at <= scale.now)
+    for mark in sorted(seen, key=lambda mark: mark.kind is MarkKind.OOM):  # an out-of-memory is drawn last: on top
         place = columns - 1 - int((scale.now - mark.at) / scale.window_s * columns)
-        if 0 <= place < columns and mark.at <= scale.now:
+        if place >= 0:
             cells[place] = mark.kind.value
     end = f"{scale.window_s / 60:.0f} min"
     for text, start in ((fmt.clock(scale.now - scale.window_s)[:5], 0), (end, columns - len(end))):

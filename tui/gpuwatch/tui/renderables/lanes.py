@@ -104,7 +104,7 @@ def change_text(change: KnobChange) -> str:
 def value_text(key: str, value: KnobValue) -> str:
     """Put a knob's value in its own unit: sizes as sizes."""
     spec = spec_of(key)
-    if spec is not None and spec.unit == "bytes" and not isinstance(value, str):
+    if spec is not None and spec.unit == "bytes" and isinstance(value, int | float):
         return fmt.size(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 

@@ -3,8 +3,7 @@
 Everything in the payload may be absent: what is not there is left out or shown as ``-``, never invented.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich.style import Style
 from rich.text import Text
@@ -14,6 +13,7 @@ from gpuwatch.tui import format as fmt
 from gpuwatch.tui.renderables import palette
 from gpuwatch.tui.renderables.chart import Scale, chart
 from gpuwatch.tui.renderables.lanes import value_text
+from gpuwatch.tui.renderables.payload import Table, number, table, tables, word
 from gpuwatch.tui.view import Mark, MarkKind, Point
 
 _WHO: Final = {
@@ -65,18 +65,18 @@ def _title(snapshot: OomSnapshot, name: str, width: int) -> list[Text]:
         _line(f"        {snapshot.headline}", width),
     ]
     if snapshot.request_id is not None:
-        dims = (snapshot.payload.get("victim") or {}).get("dims")
-        said = "" if not dims else " " + " ".join(f"{key}={value}" for key, value in dims.items())
+        dims = table(table(snapshot.payload, "victim"), "dims")
+        said = "".join(f" {key}={word(dims, key)}" for key in dims)
         text = f"VICTIM  {snapshot.request_id}{said}: its allocation failed; it is not always the cause"
         lines.append(_line(text, width))
     return lines
 
 
-def _asked(snapshot: OomSnapshot, payload: Mapping[str, Any], width: int) -> list[Text]:
+def _asked(snapshot: OomSnapshot, payload: Table, width: int) -> list[Text]:
     if snapshot.requested_bytes is None:
         return []
-    free = (payload.get("error") or {}).get("free_bytes")
-    cache = (payload.get("reading") or {}).get("reclaimable_bytes")
+    free = number(table(payload, "error"), "free_bytes")
+    cache = number(table(payload, "reading"), "reclaimable_bytes")
     text = f"ASKED   {fmt.size(snapshot.requested_bytes)}   free {fmt.size(free)} + own cache {fmt.size(cache)}"
     if free is not None and cache is not None:
         fits = free + cache >= snapshot.requested_bytes
@@ -84,9 +84,9 @@ def _asked(snapshot: OomSnapshot, payload: Mapping[str, Any], width: int) -> lis
     return [_line(text, width)]
 
 
-def _figures(payload: Mapping[str, Any], width: int) -> list[Text]:
-    reading: Mapping[str, Any] = payload.get("reading") or {}
-    history: Sequence[Mapping[str, Any]] = payload.get("history") or ()
+def _figures(payload: Table, width: int) -> list[Text]:
+    reading = table(payload, "reading")
+    history = tables(payload, "history")
     before = history[0] if history else {}
     heading = f"{'':12}{'before':>10}{'now':>10}{'change':>10}"
     lines = [_line(heading, width, palette.DIM)]
@@ -102,26 +102,25 @@ def _figures(payload: Mapping[str, Any], width: int) -> list[Text]:
         ("total", "total_bytes"),
     )
     for label, key in rows:
-        now, then = reading.get(key), before.get(key)
+        now, then = number(reading, key), number(before, key)
         moved = None if now is None or then is None else now - then
         text = f"{label:12}{fmt.size(then):>10}{fmt.size(now):>10}{fmt.change(moved):>10}"
         lines.append(_line(text, width, palette.FOREIGN if key == "foreign_bytes" and moved else palette.PLAIN))
     return lines
 
 
-def _last_minute(snapshot: OomSnapshot, payload: Mapping[str, Any], width: int) -> list[Text]:
-    history: Sequence[Mapping[str, Any]] = payload.get("history") or ()
-    if not history or not snapshot.total_bytes:
+def _last_minute(snapshot: OomSnapshot, payload: Table, width: int) -> list[Text]:
+    points = _points(payload)
+    if not points or not snapshot.total_bytes:
         return [_line("LAST 60 s: no samples were kept", width, palette.DIM)]
-    points = tuple(_point(sample) for sample in history)
-    knobs = payload.get("knobs") or {}
+    knobs = table(payload, "knobs")
     scale = Scale(
         top=float(snapshot.total_bytes),
         now=snapshot.at,
         window_s=_LAST_S,
-        high=float(knobs.get("watermark.high", 1.0)),
-        low=float(knobs.get("watermark.low", 1.0)),
-        breaker=float(knobs.get("breaker.trip", 1.0)),
+        high=_share(knobs, "watermark.high"),
+        low=_share(knobs, "watermark.low"),
+        breaker=_share(knobs, "breaker.trip"),
     )
     kind = MarkKind.OOM if snapshot.trigger is Trigger.OUT_OF_MEMORY else MarkKind.SNAPSHOT
     return [
@@ -130,63 +129,73 @@ def _last_minute(snapshot: OomSnapshot, payload: Mapping[str, Any], width: int) 
     ]
 
 
-def _point(sample: Mapping[str, Any]) -> Point:
-    return Point(
-        at=float(sample["at"]),
-        used=sample.get("used_bytes"),
-        reserved=sample.get("reserved_bytes"),
-        allocated=sample.get("allocated_bytes"),
-        promised=sample.get("promised_bytes"),
-        foreign=sample.get("foreign_bytes"),
-    )
+def _share(knobs: Table, key: str) -> float:
+    value = number(knobs, key)
+    return 1.0 if value is None else float(value)
 
 
-def _in_flight(snapshot: OomSnapshot, payload: Mapping[str, Any], width: int) -> list[Text]:
-    runs: Sequence[Mapping[str, Any]] = payload.get("in_flight") or ()
-    total = sum(run.get("price_bytes") or 0 for run in runs)
+def _points(payload: Table) -> tuple[Point, ...]:
+    """Give the samples that say when they were taken, oldest first."""
+    names = ("used", "reserved", "allocated", "promised", "foreign")
+    timed = ((number(sample, "at"), sample) for sample in tables(payload, "history"))
+    points = (Point(at, *(number(sample, f"{name}_bytes") for name in names)) for at, sample in timed if at is not None)
+    return tuple(sorted(points, key=lambda point: point.at))
+
+
+def _in_flight(snapshot: OomSnapshot, payload: Table, width: int) -> list[Text]:
+    runs = tables(payload, "in_flight")
+    total = sum(number(run, "price_bytes") or 0 for run in runs)
     heading = f"IN FLIGHT ({len(runs)})        lane        ran     price   all together {fmt.size(total)}"
     lines = [_line(heading, width, palette.DIM)]
-    victim = (payload.get("victim") or {}).get("id")
+    victim = table(payload, "victim").get("id")
     for run in runs[:_MOST_ROWS]:
-        failed = "FAILED" if run.get("id") == victim else "ORPHAN" if run.get("orphan") else ""
-        ran = fmt.seconds(snapshot.at - float(run.get("started_at", snapshot.at)))
-        text = f"{fmt.fit(str(run.get('request_id', '')), 20)}{fmt.fit(str(run.get('lane', '')), 10)}"
-        text += f"{ran:>7}{fmt.size(run.get('price_bytes')):>10}  {failed}"
+        failed = "FAILED" if victim is not None and run.get("id") == victim else "ORPHAN" if run.get("orphan") else ""
+        began = number(run, "started_at")
+        ran = fmt.seconds(None if began is None else snapshot.at - began)
+        text = f"{fmt.fit(word(run, 'request_id'), 20)}{fmt.fit(word(run, 'lane'), 10)}"
+        text += f"{ran:>7}{fmt.size(number(run, 'price_bytes')):>10}  {failed}"
         lines.append(_line(f" {text}", width, palette.BAD if failed == "FAILED" else palette.PLAIN))
     if len(runs) > _MOST_ROWS:
         lines.append(_line(f" and {len(runs) - _MOST_ROWS} more", width, palette.DIM))
     return lines
 
 
-def _waiting(payload: Mapping[str, Any], width: int) -> list[Text]:
+def _waiting(payload: Table, width: int) -> list[Text]:
     return [
         _line(
-            f"WAITING {lane.get('waiting')} {lane.get('lane')}, oldest {fmt.milliseconds(lane.get('oldest_wait_ms'))}, "
-            f"head needs {fmt.size(lane.get('head_price_bytes'))}, blocked by {lane.get('blocked_by') or '-'}",
+            f"WAITING {word(lane, 'waiting')} {word(lane, 'lane')}, "
+            f"oldest {fmt.milliseconds(number(lane, 'oldest_wait_ms'))}, "
+            f"head needs {fmt.size(number(lane, 'head_price_bytes'))}, blocked by {word(lane, 'blocked_by')}",
             width,
         )
-        for lane in payload.get("waiting") or ()
+        for lane in tables(payload, "waiting")
     ]
 
 
-def _processes(payload: Mapping[str, Any], width: int) -> list[Text]:
-    found = sorted(payload.get("processes") or (), key=lambda p: -(p.get("used_bytes") or 0))
+def _processes(payload: Table, width: int) -> list[Text]:
+    found = sorted(tables(payload, "processes"), key=lambda process: -(number(process, "used_bytes") or 0))
     lines = [_line("PROCESSES", width, palette.DIM)] if found else []
     for process in found[:_MOST_ROWS]:
-        who = f"{process.get('unit') or process.get('name')}{' (us)' if process.get('own') else ''}"
-        moved = fmt.change(process.get("change_60s_bytes"))
-        text = f" {fmt.fit(who, 28)}{fmt.size(process.get('used_bytes')):>7}{moved:>8} in 60 s"
-        lines.append(_line(f"{text}  pid {process.get('pid')} {process.get('cmdline', '')}", width))
+        who = word(process, "unit" if process.get("unit") else "name")
+        who += " (us)" if process.get("own") else ""
+        moved = fmt.change(number(process, "change_60s_bytes"))
+        text = f" {fmt.fit(who, 28)}{fmt.size(number(process, 'used_bytes')):>7}{moved:>8} in 60 s"
+        lines.append(
+            _line(
+                f"{text}  pid {word(process, 'pid')} {word(process, 'cmdline') if process.get('cmdline') else ''}",
+                width,
+            )
+        )
     return lines
 
 
-def _knobs(payload: Mapping[str, Any], version: int, width: int) -> list[Text]:
-    knobs: Mapping[str, Any] = payload.get("knobs") or {}
+def _knobs(payload: Table, version: int, width: int) -> list[Text]:
+    knobs = table(payload, "knobs")
     if not knobs:
         return []
     lines = [_line(f"KNOBS IN FORCE (v{version})", width, palette.DIM)]
     column = max(36, width // 3)
-    pairs = [f"{key} {value_text(key, value)}" for key, value in knobs.items()]
+    pairs = [f"{key} {value_text(key, value)}" for key, value in knobs.items() if isinstance(value, int | float | str)]
     per_line = max(1, width // column)
     rows = (pairs[start : start + per_line] for start in range(0, len(pairs), per_line))
     lines.extend(_line("".join(fmt.fit(f" {pair}", column) for pair in row), width) for row in rows)
