@@ -30,9 +30,9 @@ def tables(data: Table, key: str) -> Sequence[Table]:
 
 
 def word(data: Table, key: str) -> str:
-    """Give a text or a number as text, `format.ABSENT` where there is neither."""
+    """Give a text, a number or a yes and no as text, `format.ABSENT` where there is none."""
     value = data.get(key)
-    if isinstance(value, str):
-        return value or fmt.ABSENT
+    if isinstance(value, str | bool):
+        return str(value) or fmt.ABSENT
     found = number(data, key)
     return fmt.ABSENT if found is None else f"{found:g}" if isinstance(found, float) else str(found)

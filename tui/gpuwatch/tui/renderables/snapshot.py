@@ -195,7 +195,7 @@ def _knobs(payload: Table, version: int, width: int) -> list[Text]:
         return []
     lines = [_line(f"KNOBS IN FORCE (v{version})", width, palette.DIM)]
     column = max(36, width // 3)
-    pairs = [f"{key} {value_text(key, value)}" for key, value in knobs.items() if isinstance(value, int | float | str)]
+    pairs = [f"{key} {value_text(key, value)}" for key, value in knobs.items() if word(knobs, key) != fmt.ABSENT]
     per_line = max(1, width // column)
     rows = (pairs[start : start + per_line] for start in range(0, len(pairs), per_line))
     lines.extend(_line("".join(fmt.fit(f" {pair}", column) for pair in row), width) for row in rows)
