@@ -47,6 +47,7 @@ def test_broken_and_joined_characters_take_exactly_their_cells_also_side_by_side
     assert (cell_len(first), cell_len(second)) == (width, width)
     assert cell_len(first + second) == 2 * width
     assert cell_len(fmt.sides(one, other, width)) == width
+    assert cell_len(fmt.cut(one, width)) == min(width, cell_len(fmt.clean(one)))
 
 
 @given(CLUSTERS, CLUSTERS, st.integers(0, 20))

@@ -32,6 +32,12 @@ def test_parts_add_up_to_the_card_and_each_that_holds_anything_has_a_cell() -> N
     assert all(sign in drawn for sign in "W#n:.")
 
 
+@given(st.floats(0, 1), st.floats(0, 1), st.integers(10, 120))
+def test_neither_mark_covers_the_other_and_both_stay_inside(high: float, breaker: float, width: int) -> None:
+    drawn = gauge.bar(GpuState(index=0, total_bytes=1000), high=high, breaker=breaker, width=width).plain
+    assert (drawn[0], drawn[-1], drawn.count("H"), drawn.count("B")) == ("[", "]", 1, 1)
+
+
 def test_the_marks_stand_where_their_share_is() -> None:
     gpu = GpuState(index=0, total_bytes=1000)
     drawn = gauge.bar(gpu, high=0.5, breaker=0.9, width=102).plain

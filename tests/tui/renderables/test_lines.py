@@ -11,7 +11,7 @@ from gpuwatch.storage.records import BlockedBy, ProcessUse
 from gpuwatch.storage.state import GpuStatus, State, Status
 from gpuwatch.tui.renderables import head, lanes
 from gpuwatch.tui.sources import scene
-from gpuwatch.tui.view import GapNews, Link, LinkNews, StateNews, View, fold
+from gpuwatch.tui.view import ChangeNews, GapNews, Link, LinkNews, StateNews, View, fold
 
 NAMES = ["[0] Tesla T4", "[/", "中文模型", "👩🏽‍🚀", "\x1b[31m", "x" * 10_000, ""]
 
@@ -84,6 +84,55 @@ def test_simulated_and_read_only_stand_in_the_first_line() -> None:
     line = head.header(view, scene.NOW, 80, read_only=True).plain
     assert "SIMULATED" in line
     assert "READ-ONLY" in line
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_long_name_hides_neither_mode_nor_status_nor_age(name: str) -> None:
+    state = scene.state()
+    view = seen(replace(state, service=replace(state.service, name=name, simulated=True, mode="observe")))
+    line = head.header(view, scene.NOW, 80, read_only=True).plain
+    for said in ("OBSERVE", "SIMULATED", "READ-ONLY", "! DEGRADED 6m14s", "data 0.00s"):
+        assert said in line, said
+
+
+def test_a_name_that_fits_leaves_nothing_out() -> None:
+    line = head.header(seen(scene.state()), scene.NOW, 80).plain
+    assert "gpu-a yolo-api  ENFORCING  ! DEGRADED 6m14s (readyz 200)" in line
+
+
+def test_what_was_changed_and_what_it_did_stand_beside_each_other_at_80_cells() -> None:
+    change = replace(scene.CHANGE, version=42, at=scene.NOW)
+    view = fold(seen(scene.state()), ChangeNews(change), scene.NOW)
+    view = fold(view, StateNews(scene.state(scene.NOW + 61)), scene.NOW + 61)
+    assert "dana@gpu-a image.concurrency 4>6" in lanes.last_change(view, 80).plain
+    assert "ref 126>126 p99 5.4s>5.4s" in lanes.last_change(view, 80).plain
+    assert "effect/min: ok 558>558, refused 126>126, p99 5.4s>5.4s" in lanes.last_change(view, 120).plain
+
+
+def test_a_long_actor_hides_no_change() -> None:
+    change = replace(scene.CHANGE, actor="x" * 500)
+    assert "image.concurrency 4>6" in lanes.last_change(replace(View(), changes=(change,)), 80).plain
+
+
+@given(st.floats(0, 1e8), st.floats(0, 1e8), st.integers(0, 99_999), st.integers(0, 99_999), st.sampled_from(BlockedBy))
+def test_the_columns_of_a_lane_never_touch(
+    wait_ms: float, run_ms: float, waiting: int, cap: int, by: BlockedBy
+) -> None:
+    lane = replace(
+        scene.state().lanes[0],
+        oldest_wait_ms=wait_ms,
+        queue_timeout_s=wait_ms / 1000,
+        waiting=waiting,
+        queue_limit=cap,
+        blocked_by=by,
+        blocked_60s={by.value: 60.0},
+        p50_60s_ms=run_ms,
+        p99_60s_ms=run_ms,
+        run_p99_60s_ms=run_ms,
+        refused_60s={"queue-timeout": 99_999},
+    )
+    line = lanes.table((lane,), "image", 80)[1].plain
+    assert len(line.split()) == 11  # the mark and the share of the cause are words of their own
 
 
 def test_readyz_is_what_the_service_would_answer() -> None:

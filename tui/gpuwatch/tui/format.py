@@ -110,6 +110,12 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return pad + text if right else text + pad
 
 
+def cut(text: str, most: int) -> str:
+    """Give ``text`` at most ``most`` cells: cut with ``…``, never padded."""
+    text = clean(text[: 4 * max(0, most) + 8])
+    return text if cell_len(text) <= most else fit(text, most)
+
+
 def sides(left: str, right: str, width: int) -> str:
     """Put two texts at the ends of one line; the right one is kept whole, the left one gives way."""
     right = clean(right)

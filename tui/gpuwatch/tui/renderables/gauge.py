@@ -39,8 +39,11 @@ def bar(gpu: GpuState, *, high: float, breaker: float, width: int) -> Text:
     if room < len(_STYLES) or gpu.total_bytes <= 0:
         return Text(fmt.fit("", width))
     cells = [sign for sign, count in _shares(parts(gpu), room).items() for _ in range(count)]
-    for sign, ratio in (("B", breaker), ("H", high)):
-        cells[min(room - 1, max(0, round(ratio * room)))] = sign
+    places = [min(room - 1, max(0, round(ratio * room))) for ratio in (high, breaker)]
+    if places[0] == places[1]:  # neither covers the other
+        places = [min(places[0], room - 2), min(places[0], room - 2) + 1]
+    for sign, place in zip("HB", places, strict=True):
+        cells[place] = sign
     text = Text("[")
     for cell in cells:
         text.append(cell, _STYLES[cell])

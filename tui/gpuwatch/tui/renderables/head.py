@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
@@ -11,6 +12,8 @@ from gpuwatch.tui import format as fmt
 from gpuwatch.tui.renderables import palette
 from gpuwatch.tui.view import Link, View
 
+_NAME: Final = 12
+"""Cells that the service's name is worth."""
 _DAY_S: Final = 86_400.0
 _READYZ: Final = {Status.READY: 200, Status.DEGRADED: 200, Status.DRAINING: 503, Status.FATAL: 503}
 
@@ -26,11 +29,15 @@ def header(view: View, now: float, width: int, *, read_only: bool = False) -> Te
     flags = "".join(f" {word}" for word in _flags(state, read_only=read_only))
     since = fmt.seconds(view.service_now(now) - service.since)
     mark = "" if service.status is Status.READY else "! "
-    status = f"{mark}{service.status.upper()} {since} (readyz {readyz(state)})"
+    status = f"{mark}{service.status.upper()} {since}"
     mode = {"enforce": "ENFORCING", "observe": "OBSERVE", "bypass": "BYPASS"}.get(service.mode, service.mode.upper())
-    left = f"{fmt.clean(service.name)}  {mode}{flags}  {status}"
     style = palette.STRONG if service.status is Status.READY else palette.WARN
-    return Text(fmt.sides(left, right, width), style)
+    room = width - cell_len(right) - 2
+    # How the service is matters more than its name, which gives way; and more than what follows from it.
+    for rest in (f"  {mode}{flags}  {status} (readyz {readyz(state)})", f"  {mode}{flags}  {status}"):
+        if cell_len(fmt.cut(service.name, _NAME)) + cell_len(rest) <= room:
+            break
+    return Text(fmt.sides(fmt.cut(service.name, max(0, room - cell_len(rest))) + rest, right, width), style)
 
 
 def _flags(state: State, *, read_only: bool) -> list[str]:

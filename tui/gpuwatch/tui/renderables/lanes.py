@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from gpuwatch.storage.knobs import spec_of
@@ -16,9 +17,9 @@ from gpuwatch.tui.view import View
 _COLUMNS: Final = (
     ("LANE", 9, False),
     ("RUN/LIM", 8, True),
-    ("WAIT/CAP", 9, True),
-    ("OLD/DEADL", 11, True),
-    ("  BLOCKED BY", 17, False),
+    ("WAIT/CAP", 10, True),
+    ("OLD/DEADL", 12, True),
+    (" BLOCKED BY", 15, False),
     ("P50", 6, True),
     ("P99", 6, True),
     ("RUN99", 6, True),
@@ -26,6 +27,9 @@ _COLUMNS: Final = (
 )
 _WIDE: Final = (("  REASONS", 36, False),)
 _WIDE_FROM: Final = 110
+_BRIEF: Final = 5
+_MANY: Final = 10_000
+_ACTOR: Final = 16
 _HERE: Final = ">"
 
 
@@ -42,20 +46,32 @@ def _row(lane: LaneState, columns: Sequence[tuple[str, int, bool]], chosen: str 
     cells = (
         fmt.fit(lane.name, columns[0][1] - 2) + f"{mark} ",
         f"{lane.running}{draining}{lane.limit}",
-        f"{lane.waiting}/{lane.queue_limit}",
-        "-"
-        if lane.oldest_wait_ms is None
-        else f"{fmt.milliseconds(lane.oldest_wait_ms)}/{fmt.seconds(lane.queue_timeout_s)}",
-        f"  {blocked(lane)}",
-        fmt.milliseconds(lane.p50_60s_ms),
-        fmt.milliseconds(lane.p99_60s_ms),
-        fmt.milliseconds(lane.run_p99_60s_ms),
+        f"{_count(lane.waiting)}/{_count(lane.queue_limit)}",
+        "-" if lane.oldest_wait_ms is None else f"{_brief(lane.oldest_wait_ms)}/{_brief(lane.queue_timeout_s * 1000)}",
+        f" {blocked(lane)}",
+        _brief(lane.p50_60s_ms),
+        _brief(lane.p99_60s_ms),
+        _brief(lane.run_p99_60s_ms),
         str(sum(lane.refused_60s.values())),
         "  " + ", ".join(f"{count} {reason}" for reason, count in lane.refused_60s.items()),
     )
     line = "".join(fmt.fit(cell, size, right=right) for cell, (_, size, right) in zip(cells, columns, strict=False))
     style = palette.WARN if lane.waiting or lane.orphans else palette.PLAIN
     return Text(fmt.fit(line, width), palette.CHOSEN + style if lane.name == chosen else style)
+
+
+def _brief(value_ms: float | None) -> str:
+    """Give a duration at most five cells, so that columns never touch: ``10m`` for ``10m00s``."""
+    text = fmt.milliseconds(value_ms)
+    for unit in "hm":
+        whole, found, rest = text.partition(unit)
+        if found and rest and len(text) > _BRIEF:
+            return whole + unit
+    return text
+
+
+def _count(number: int) -> str:
+    return str(number) if number < _MANY else f"{number // 1000}k"
 
 
 def blocked(lane: LaneState) -> str:
@@ -76,18 +92,24 @@ def last_change(view: View, width: int) -> Text:
     effect = view.effect
     if effect is not None and (effect.version != change.version or not effect.after):
         effect = None
-    return Text(
-        fmt.sides(f"CHANGE {change_text(change)}", "" if effect is None else f" | {effect_text(effect)}", width)
-    )
+    left = f"CHANGE {change_text(change)}"
+    if effect is None:
+        return Text(fmt.fit(left, width))
+    right = f" | {effect_text(effect)}"
+    if cell_len(left) + cell_len(right) > width:
+        right = f" | {effect_text(effect, brief=True)}"
+    return Text(fmt.sides(left, right, width))
 
 
-def effect_text(effect: Effect) -> str:
+def effect_text(effect: Effect, *, brief: bool = False) -> str:
     """Put on one line what a change did to the lane that it touched: the minute before against the minute after."""
     told = []
     for lane in effect.lanes[:1]:
         before, after = effect.before.get(lane), effect.after.get(lane)
         if before is not None and after is not None:
             p99 = f"p99 {fmt.milliseconds(before.p99_ms)}>{fmt.milliseconds(after.p99_ms)}"
+            if brief:
+                return f"ref {before.refused}>{after.refused} {p99}"
             told.append(f"ok {before.ok}>{after.ok}, refused {before.refused}>{after.refused}, {p99}")
     return "effect/min: " + ", ".join(told)
 
@@ -98,7 +120,7 @@ def change_text(change: KnobChange) -> str:
         f"{key.removeprefix('lanes.')} {value_text(key, before)}>{value_text(key, after)}"
         for key, (before, after) in change.changes.items()
     )
-    return f"v{change.version} {fmt.clock(change.at)[:5]} {change.actor.partition(' (')[0]} {what}"
+    return f"v{change.version} {fmt.clock(change.at)[:5]} {fmt.cut(change.actor.partition(' (')[0], _ACTOR)} {what}"
 
 
 def value_text(key: str, value: KnobValue) -> str:
