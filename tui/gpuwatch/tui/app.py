@@ -133,16 +133,16 @@ class Console(App[None]):
             try:
                 value = spec.check(now + step)
             except BadValue as bad:
-                self.notify(f"{key}: {bad}", severity="warning", markup=False)
+                self.notify(fmt.clean(f"{key}: {bad}"), severity="warning", markup=False)
                 return
             answer = await self._source.turn({key: value}, self.view.knobs_version)
             if answer.change is None:
-                self.notify(f"{key} not turned: {answer.problem}", severity="error", markup=False)
+                self.notify(fmt.clean(f"{key} not turned: {answer.problem}"), severity="error", markup=False)
                 return
             self.view = fold(self.view, ChangeNews(answer.change), self._clock())
         # The change itself stands in the dashboard's own line: no note covers it.
         for warning in answer.warnings:
-            self.notify(warning, severity="warning", markup=False)
+            self.notify(fmt.clean(warning), severity="warning", markup=False)
 
 
 class TooSmall(Screen[None]):

@@ -33,11 +33,23 @@ _ACTOR: Final = 16
 _HERE: Final = ">"
 
 
-def table(lanes: Sequence[LaneState], chosen: str | None, width: int) -> list[Text]:
-    """Draw a heading and one line a lane; the chosen one is marked, and not by colour alone."""
+def table(lanes: Sequence[LaneState], chosen: str | None, width: int, most: int | None = None) -> list[Text]:
+    """Draw a heading and one line a lane; the chosen one is marked, and not by colour alone.
+
+    Of more than ``most`` lanes those around the chosen one are drawn, and the heading says how many of how many.
+    """
     columns = _COLUMNS + _WIDE if width >= _WIDE_FROM else _COLUMNS
-    heading = "".join(fmt.fit(name, size, right=right) for name, size, right in columns)
-    return [Text(fmt.fit(heading, width), palette.DIM), *(_row(lane, columns, chosen, width) for lane in lanes)]
+    shown = lanes if most is None else _around(lanes, chosen, most)
+    first = "LANE" if len(shown) == len(lanes) else f"{len(shown)} of {len(lanes)}"
+    names = (first, *(name for name, _, _ in columns[1:]))
+    heading = "".join(fmt.fit(name, size, right=right) for name, (_, size, right) in zip(names, columns, strict=True))
+    return [Text(fmt.fit(heading, width), palette.DIM), *(_row(lane, columns, chosen, width) for lane in shown)]
+
+
+def _around(lanes: Sequence[LaneState], chosen: str | None, most: int) -> Sequence[LaneState]:
+    place = next((n for n, lane in enumerate(lanes) if lane.name == chosen), 0)
+    start = max(0, min(place - most // 2, len(lanes) - most))
+    return lanes[start : start + max(0, most)]
 
 
 def _row(lane: LaneState, columns: Sequence[tuple[str, int, bool]], chosen: str | None, width: int) -> Text:

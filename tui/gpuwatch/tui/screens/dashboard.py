@@ -20,6 +20,8 @@ WIDE: Final = 110
 TALL: Final = 34
 _CARD_ROWS: Final = 4
 _EXTRA_ROWS: Final = 6
+_FIXED_ROWS: Final = 3 + _CARD_ROWS + 5 + 3 + 1
+"""Top, card, the least of a chart, bottom and keys: what many lanes must not push off the screen."""
 
 
 class Dashboard(Screen[None]):
@@ -57,16 +59,22 @@ class Dashboard(Screen[None]):
         self.set_interval(1.0, self._tick)
 
     def on_resize(self) -> None:
-        """Give the extra lines their place where there is room."""
+        """Give lanes and extra lines their place."""
+        self._lay_out()
+
+    def _lay_out(self) -> None:
         roomy = self.size.height >= TALL and self.size.width >= WIDE
-        self.query_one("#extra").styles.height = _EXTRA_ROWS if roomy else 0
+        extra = _EXTRA_ROWS if roomy else 0
+        count = len(self.view.state.lanes) if self.view.state else 0
+        self.query_one("#extra").styles.height = extra
+        self.query_one("#lanes").styles.height = min(count + 1, max(2, self.size.height - _FIXED_ROWS - extra))
 
     def _show(self, view: View) -> None:
         names = [lane.name for lane in view.state.lanes] if view.state else []
         self.view = view
         if self.chosen not in names:
             self.chosen = names[0] if names else None
-        self.query_one("#lanes").styles.height = len(names) + 1
+        self._lay_out()
         for part in self.query(Lines):
             part.view = view
         self.query_one(WatermarkChart).view = view
@@ -123,8 +131,7 @@ class Dashboard(Screen[None]):
         )
 
     def _lanes(self, view: View, width: int, height: int) -> Sequence[Text]:
-        del height
-        return lanes.table(view.state.lanes if view.state else (), self.chosen, width)
+        return lanes.table(view.state.lanes if view.state else (), self.chosen, width, height - 1)
 
     def _extra(self, view: View, width: int, height: int) -> Sequence[Text]:
         gpu = _first_gpu(view)

@@ -31,7 +31,8 @@ class SnapshotList(Screen[None]):
     ]
 
     view: reactive[View] = reactive(View, layout=False)
-    chosen: reactive[int] = reactive(0, layout=False)
+    chosen: reactive[int | None] = reactive(None, layout=False)
+    """The id of a snapshot: new ones come in above it, and must not change what enter opens."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()
@@ -49,7 +50,7 @@ class SnapshotList(Screen[None]):
 
     def _show(self, view: View) -> None:
         self.view = view
-        self.chosen = max(0, min(self.chosen, len(view.snapshots) - 1))
+        self.chosen = view.snapshots[self._place()].id if view.snapshots else None
         for part in self.query(Lines):
             part.view = view
 
@@ -58,21 +59,32 @@ class SnapshotList(Screen[None]):
         for part in self.query("#list").results(Lines):
             part.redraw()
 
+    def _place(self) -> int:
+        """Find the chosen one in the list, the newest where it is gone."""
+        return next((n for n, one in enumerate(self.view.snapshots) if one.id == self.chosen), 0)
+
     def action_choose(self, step: int) -> None:
         """Choose the next snapshot, or the one before."""
-        self.chosen = max(0, min(self.chosen + step, len(self.view.snapshots) - 1))
+        if self.view.snapshots:
+            place = max(0, min(self._place() + step, len(self.view.snapshots) - 1))
+            self.chosen = self.view.snapshots[place].id
 
-    async def action_open(self) -> None:
+    def action_open(self) -> None:
         """Open the chosen snapshot."""
-        if not self.view.snapshots:
+        if self.chosen is None:
             self.notify("there is no snapshot yet", severity="warning")
             return
-        number = self.view.snapshots[self.chosen].id
+        # By a worker: a service that is slow to answer holds up neither keys nor news.
+        self.run_worker(self._open(self.chosen), exclusive=True, group="open")
+
+    async def _open(self, number: int) -> None:
         try:
             snapshot = await self._source.snapshot(number)
         except SourceUnavailable as trouble:
-            self.notify(f"snapshot {number}: {trouble}", severity="error", markup=False)
+            self.notify(fmt.clean(f"snapshot {number}: {trouble}"), severity="error", markup=False)
             return
+        if self.app.screen is not self:
+            return  # the operator has gone elsewhere meanwhile, or the terminal has become too small
         name = self.view.state.service.name if self.view.state else ""
         await self.app.push_screen(SnapshotPage(snapshot, name))
 
@@ -84,9 +96,9 @@ class SnapshotList(Screen[None]):
         if not view.snapshots:
             return [Text(fmt.fit("none yet: one is taken at each out-of-memory and near-miss", width), palette.DIM)]
         heading = Text(fmt.fit("      ID  WHEN            TRIGGER        CAUSE           WHAT", width), palette.DIM)
-        first = max(0, self.chosen - (height - 2))
+        first = max(0, self._place() - (height - 2))
         rows = view.snapshots[first : first + height - 1]
-        return [heading, *(_row(one, one is view.snapshots[self.chosen], width) for one in rows)]
+        return [heading, *(_row(one, one.id == self.chosen, width) for one in rows)]
 
     def _keys(self, view: View, width: int, height: int) -> Sequence[Text]:
         del view, height
