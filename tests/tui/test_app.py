@@ -8,8 +8,8 @@ import pytest
 from textual.pilot import Pilot
 from tui_pilot import SIZES, console, pressed, screen_text
 
-from gpuwatch.storage.records import KnobValue
-from gpuwatch.storage.state import SnapshotHead
+from gpuwatch.storage.records import KnobValue, OomSnapshot, ProcessUse
+from gpuwatch.storage.state import SnapshotHead, State
 from gpuwatch.tui import format as fmt
 from gpuwatch.tui.app import Console, TooSmall
 from gpuwatch.tui.screens.dashboard import Dashboard
@@ -18,7 +18,7 @@ from gpuwatch.tui.screens.snapshots import SnapshotList, SnapshotPage
 from gpuwatch.tui.sources import scene
 from gpuwatch.tui.sources.base import Turned
 from gpuwatch.tui.sources.scripted import ScriptedSource
-from gpuwatch.tui.view import Link, LinkNews, News, StateNews
+from gpuwatch.tui.view import Link, LinkNews, News, PastNews, StateNews
 
 pytestmark = pytest.mark.anyio
 
@@ -159,19 +159,11 @@ async def test_without_snapshots_the_list_says_so_and_enter_opens_nothing() -> N
     "name", ["[0] Tesla T4", "[/", "[/#888888]", "中文模型", "\x1b[31mred", "\u200d👩🏽\u200d🚀", "x" * 10_000]
 )
 async def test_names_from_outside_are_shown_plainly_on_every_screen(name: str) -> None:
-    class Hostile(ScriptedSource):
-        async def news(self) -> AsyncIterator[News]:
-            async for item in super().news():
-                if isinstance(item, StateNews):
-                    state = item.state
-                    lanes = tuple(replace(lane, name=f"{name}{n}") for n, lane in enumerate(state.lanes))
-                    gpu = replace(state.gpus[0], name=name)
-                    item = StateNews(replace(state, verdict=name, lanes=lanes, gpus=(gpu,)))  # noqa: PLW2901 - twisted
-                yield item
-
-    async with console(source=Hostile()) as (app, pilot):
+    async with console((120, 40), source=Hostile(name)) as (app, pilot):
         assert fmt.clean(name)[:3] in screen_text(app)
-        await pressed(pilot, "down", "plus", "3", "enter", "question_mark")
+        await pressed(pilot, "down", "plus", "3")
+        assert fmt.clean(name)[:3] in screen_text(app)
+        await pressed(pilot, "enter", "escape", "question_mark")
         assert isinstance(app.screen, Help)
 
 
@@ -181,6 +173,50 @@ async def test_q_leaves_from_every_screen() -> None:
             await pressed(pilot, *keys, "q")
             assert app._exit
         assert app.return_code == 0
+
+
+class Hostile(ScriptedSource):
+    """A service all of whose words are ``name``."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(actor=name)
+        self._name = name
+
+    def _twisted(self, state: State) -> State:
+        name = self._name
+        process = ProcessUse(pid=1, name=name, unit=name, cmdline=name, used_bytes=1)
+        return replace(
+            state,
+            verdict=name,
+            service=replace(state.service, name=name, version=name, mode=name, reason=name),
+            gpus=(replace(state.gpus[0], name=name, uuid=name, processes=(process,)),),
+            lanes=tuple(
+                replace(lane, name=f"{name}{n}", refused_60s={name: 1}, outcomes={name: 1})
+                for n, lane in enumerate(state.lanes)
+            ),
+            models=(replace(state.models[0], name=name, version=name, price_formula=name),),
+            last_change=replace(scene.CHANGE, actor=name, note=name, changes={name: (name, name)}),
+            last_snapshot=replace(scene.HEADS[0], headline=name, request_id=name),
+            telemetry=replace(state.telemetry, last_error=name),
+            in_flight=tuple(replace(run, request_id=name, lane=name, model=name) for run in state.in_flight),
+        )
+
+    async def news(self) -> AsyncIterator[News]:
+        name = self._name
+        async for item in super().news():
+            if isinstance(item, StateNews):
+                yield StateNews(self._twisted(item.state))
+            elif isinstance(item, PastNews):
+                heads = tuple(replace(head, headline=name) for head in item.snapshots)
+                events = tuple(replace(event, kind=name, message=name) for event in item.events)
+                yield replace(item, snapshots=heads, events=events, changes=())
+            elif isinstance(item, LinkNews):
+                yield replace(item, why=name, where=name)
+            else:
+                yield item
+
+    async def snapshot(self, number: int) -> OomSnapshot:
+        return replace(await super().snapshot(number), headline=self._name, request_id=self._name)
 
 
 class Empty(ScriptedSource):
