@@ -31,6 +31,5 @@ def screen_text(app: Console) -> str:
 
 
 async def pressed(pilot: Pilot[None], *keys: str) -> None:
-    for key in keys:
-        await pilot.press(key)
-        await pilot.pause()
+    await pilot.press(*keys)
+    await pilot.pause()

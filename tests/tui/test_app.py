@@ -156,7 +156,9 @@ async def test_without_snapshots_the_list_says_so_and_enter_opens_nothing() -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["[0] Tesla T4", "[/", "[/#888888]", "中文模型", "\x1b[31mred", "\u200d👩🏽\u200d🚀", "x" * 10_000]
+    "name",
+    ["[0] Tesla T4", "[/", "[/#888888]", "中文模型", "\x1b[31mred", "\u200d👩🏽\u200d🚀", "x" * 10_000],
+    ids=["index", "open", "close", "wide", "escape", "joined", "long"],
 )
 async def test_names_from_outside_are_shown_plainly_on_every_screen(name: str) -> None:
     async with console((120, 40), source=Hostile(name)) as (app, pilot):

@@ -52,10 +52,9 @@ def test_a_screen_reads_as_its_text_does(name: str, keys: tuple[str, ...], size:
     assert asyncio.run(drawn(keys, size)) == path_of(name, size).read_text()
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_picture_is_the_same_byte_for_byte_each_time(size: tuple[int, int]) -> None:
+def test_a_picture_is_the_same_byte_for_byte_each_time() -> None:
     keys = ("3", "down", "enter")
-    assert asyncio.run(picture(keys, size)) == asyncio.run(picture(keys, size))
+    assert asyncio.run(picture(keys, SIZES[0])) == asyncio.run(picture(keys, SIZES[0]))
 
 
 def main() -> None:

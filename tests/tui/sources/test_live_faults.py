@@ -117,42 +117,44 @@ async def test_news_that_are_not_understood_are_trouble_in_words(event: str) -> 
         assert eyes.view.link_why.removeprefix("http://127.0.0.1:").strip("0123456789: ")
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (HTMLResponse("<h1>Bad Gateway</h1>", 502), "answers 502"),
-        (HTMLResponse("<h1>Hello</h1>"), "not understood"),
-        (JSONResponse([1, 2]), "not understood"),
-        (JSONResponse({"version": 42, "changed": 7}), "not understood"),
-        (JSONResponse({"detail": [{"loc": ["changes"]}], "problems": ["a"]}, 422), "loc"),
-        (JSONResponse({"last_change": "x", "version": 50}, 409), "changed meanwhile by somebody: now v50"),
-        (JSONResponse({"detail": "[/] no"}, 403), "[/] no"),
-    ],
-)
-async def test_whatever_answers_a_turn_it_is_told_and_nothing_is_raised(answer: Response, said: str) -> None:
-    async with faced(Face(answers={"knobs": answer})) as eyes:
-        await live(eyes)
-        turned = await eyes.source.turn({LANE: 7}, 41)
-        assert turned.change is None
-        assert said in turned.problem
+TURNS = [
+    (HTMLResponse("<h1>Bad Gateway</h1>", 502), "answers 502"),
+    (HTMLResponse("<h1>Hello</h1>"), "not understood"),
+    (JSONResponse([1, 2]), "not understood"),
+    (JSONResponse({"version": 42, "changed": 7}), "not understood"),
+    (JSONResponse({"detail": [{"loc": ["changes"]}], "problems": ["a"]}, 422), "loc"),
+    (JSONResponse({"last_change": "x", "version": 50}, 409), "changed meanwhile by somebody: now v50"),
+    (JSONResponse({"detail": "[/] no"}, 403), "[/] no"),
+]
+SNAPSHOTS = [
+    HTMLResponse("<h1>Bad Gateway</h1>", 502),
+    HTMLResponse("<h1>Hello</h1>"),
+    JSONResponse([]),
+    JSONResponse({"id": 1, "at": 0.0, "trigger": "a trigger of 2030"}),
+]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        HTMLResponse("<h1>Bad Gateway</h1>", 502),
-        HTMLResponse("<h1>Hello</h1>"),
-        JSONResponse([]),
-        JSONResponse({"id": 1, "at": 0.0, "trigger": "a trigger of 2030"}),
-    ],
-)
-async def test_a_snapshot_that_is_not_understood_is_unavailable(answer: Response) -> None:
-    async with faced(Face(answers={"snapshots/1": answer, "snapshots": answer})) as eyes:
+async def test_whatever_answers_a_turn_it_is_told_and_nothing_is_raised() -> None:
+    face = Face()
+    async with faced(face) as eyes:
         await live(eyes)
-        with pytest.raises(SourceUnavailable, match=r"not understood|answers 502"):
-            await eyes.source.snapshot(1)
-        with pytest.raises(SourceUnavailable, match=r"not understood|answers 502"):
-            await eyes.source.snapshots()
+        for answer, said in TURNS:
+            face.answers = {"knobs": answer}
+            turned = await eyes.source.turn({LANE: 7}, 41)
+            assert turned.change is None
+            assert said in turned.problem
+
+
+async def test_a_snapshot_that_is_not_understood_is_unavailable() -> None:
+    face = Face()
+    async with faced(face) as eyes:
+        await live(eyes)
+        for answer in SNAPSHOTS:
+            face.answers = {"snapshots/1": answer, "snapshots": answer}
+            with pytest.raises(SourceUnavailable, match=r"not understood|answers 502"):
+                await eyes.source.snapshot(1)
+            with pytest.raises(SourceUnavailable, match=r"not understood|answers 502"):
+                await eyes.source.snapshots()
 
 
 async def test_a_service_that_does_not_answer_a_turn_is_told_by_name() -> None:
