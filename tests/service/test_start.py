@@ -46,6 +46,11 @@ async def test_a_start_is_an_event_and_a_row_with_what_was_set(tmp_path: Path) -
         assert one.runtime.tokens.admin.encode() not in text
 
 
+async def test_a_run_is_in_the_database_before_anything_is_served(tmp_path: Path) -> None:
+    async with service(tmp_path, wait=False):
+        assert [run.id for run in Reader(tmp_path / "telemetry.db").runs()] == [1]
+
+
 async def test_every_bad_knob_of_the_file_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     home = DataDir(tmp_path)
     home.prepare()

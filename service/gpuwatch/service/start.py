@@ -5,9 +5,10 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from importlib import metadata
-from typing import Any
+from typing import Any, Final
 
 from gpuwatch.service import build
 from gpuwatch.service.answering import Answering, Served, load
@@ -36,6 +37,8 @@ from gpuwatch.storage.reader import Reader
 from gpuwatch.storage.records import KnobValue, Run, Severity
 from gpuwatch.storage.state import ServiceState
 from gpuwatch.storage.writer import Writer
+
+_RUN_WAIT_S: Final = 1.0
 
 
 def version() -> str:
@@ -78,7 +81,7 @@ async def start(
     heads = await aux.call(lambda: reader.snapshots(limit=1))
     unclean = [one for one in await aux.call(lambda: reader.runs(limit=1)) if one.clean is None]
     run = _run(settings, devices, last.run + 1, wall())
-    writer.put(run)
+    await _committed(writer.put_soon(run))
     writer.keep_snapshots(desk.knobs.whole("snapshots.keep"))
 
     hub = Hub()
@@ -174,6 +177,13 @@ async def start(
         )
     )
     return runtime
+
+
+async def _committed(stored: "Future[None]") -> None:
+    """Wait until the run's row is in the database, so that a kill at once still leaves it; not for a locked one."""
+    written = asyncio.wrap_future(stored)
+    written.add_done_callback(lambda done: done.cancelled() or done.exception())  # its loss is counted
+    await asyncio.wait([written], timeout=_RUN_WAIT_S)
 
 
 def _cards_and_models(
