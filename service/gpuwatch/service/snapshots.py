@@ -155,18 +155,13 @@ class Snapshots:
             payload=_payload(scene, reading, victim, requested_bytes, free_bytes),
         )
         self._next += 1
-        self.last = head(snapshot)
+        self.last = SnapshotHead.of(snapshot)
         who = "" if victim is None else f" (request {victim.request_id})"
         log = _log.error if trigger is Trigger.OUT_OF_MEMORY else _log.warning
         log("snapshot %d%s: %s", snapshot.id, who, snapshot.headline)
         stored = self._put(snapshot)
         self._tell(self.last)
         return snapshot, stored
-
-
-def head(snapshot: OomSnapshot) -> SnapshotHead:
-    """Give the snapshot as a list shows it."""
-    return SnapshotHead(**{name: getattr(snapshot, name) for name in codec.fields(SnapshotHead)})
 
 
 def _foreign_change(history: tuple[Mapping[str, Any], ...], reading: Reading) -> int | None:

@@ -13,6 +13,7 @@ from gpuwatch.storage.records import (
     Breaker,
     Cause,
     KnobChange,
+    OomSnapshot,
     Pressure,
     PriceSource,
     ProcessUse,
@@ -176,6 +177,11 @@ class SnapshotHead:
     foreign_bytes: int | None = None
     foreign_change_bytes: int | None = None
     knobs_version: int = 0
+
+    @classmethod
+    def of(cls, snapshot: OomSnapshot) -> "SnapshotHead":
+        """Give a whole snapshot as a list shows it."""
+        return cls(**{name: getattr(snapshot, name) for name in cls.__dataclass_fields__})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

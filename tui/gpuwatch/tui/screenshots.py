@@ -5,7 +5,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -28,15 +29,28 @@ _ID: Final = re.compile(r"terminal-\d+")
 
 async def picture(keys: Sequence[str], size: tuple[int, int]) -> str:
     """Press ``keys`` in a console of ``size`` cells and give its picture as SVG; its time of day is UTC."""
+    with _utc():
+        console = Console(ScriptedSource(), clock=lambda: scene.NOW)
+        async with console.run_test(size=size) as pilot:
+            await settled(console, pilot)
+            for key in keys:
+                await pilot.press(key)
+                await pilot.pause()
+            return _ID.sub("terminal", console.export_screenshot(title="gpuwatch tui"))
+
+
+@contextmanager
+def _utc() -> Iterator[None]:
+    before = os.environ.get("TZ")
     os.environ["TZ"] = "UTC"
     time.tzset()
-    console = Console(ScriptedSource(), clock=lambda: scene.NOW)
-    async with console.run_test(size=size) as pilot:
-        await settled(console, pilot)
-        for key in keys:
-            await pilot.press(key)
-            await pilot.pause()
-        return _ID.sub("terminal", console.export_screenshot(title="gpuwatch tui"))
+    try:
+        yield
+    finally:
+        del os.environ["TZ"]
+        if before is not None:
+            os.environ["TZ"] = before
+        time.tzset()
 
 
 async def settled(console: Console, pilot: Pilot[None]) -> None:

@@ -291,9 +291,7 @@ SNAPSHOTS: Final = (
     ),
     _snapshot(104, NOW - 777_600, Trigger.MANUAL, Cause.MANUAL, "manual snapshot, 14G of 24G used"),
 )
-HEADS: Final = tuple(
-    SnapshotHead(**{name: getattr(snapshot, name) for name in codec.fields(SnapshotHead)}) for snapshot in SNAPSHOTS
-)
+HEADS: Final = tuple(SnapshotHead.of(snapshot) for snapshot in SNAPSHOTS)
 EVENTS: Final = tuple(
     Event(id=n, at=NOW - age, run_id=7, kind=kind, severity=severity, message=message)
     for n, age, kind, severity, message in (
